@@ -1,0 +1,45 @@
+"""Communication-compressed distributed optimisation: compressors, mechanisms, adaptive selection, one loop, theory.
+
+    problem = problems.logistic(problems.load("breast_cancer"), workers=20)
+    uplink = ac.AdaCGD([ac.TopK(1), ac.TopK(4), ac.TopK(15)], zeta=1.0)
+    gamma = ac.theory.stepsize(problem.smoothness, uplink.constants(problem.dim))
+    trace = ac.simulate(problem, uplink, stepsize=gamma, rounds=1000)
+"""
+
+from adacgd import theory
+from adacgd.adaptive import AdaCGD
+from adacgd.compressors import ContractiveRandK, Identity, RandK, Shrunk, Sign, TopK
+from adacgd.compressors.base import Compressor, Draw, Message, Unbiased
+from adacgd.cost import Cost
+from adacgd.host import simulate
+from adacgd.mechanisms import AB, CLAG, EF21, GD, LAG, ThreePoint
+from adacgd.module import module, static
+from adacgd.trace import Trace
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AB",
+    "CLAG",
+    "EF21",
+    "GD",
+    "LAG",
+    "AdaCGD",
+    "Compressor",
+    "ContractiveRandK",
+    "Cost",
+    "Draw",
+    "Identity",
+    "Message",
+    "RandK",
+    "Shrunk",
+    "Sign",
+    "ThreePoint",
+    "TopK",
+    "Trace",
+    "Unbiased",
+    "module",
+    "simulate",
+    "static",
+    "theory",
+]

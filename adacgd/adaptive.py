@@ -1,0 +1,171 @@
+"""AdaCGD: ladders of levels and the trigger that chooses among them (AdaCGD paper; theory.md section 2)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+
+from adacgd.compressors.base import Compressor, Message, require_contractive, require_nonnegative, sq
+from adacgd.compressors.selection import largest_mask, magnitude_bits, rows, sort_bits, tail_sums
+from adacgd.compressors.sparsifiers import Identity, TopK, sparse_cost
+from adacgd.cost import Cost, level_bits
+from adacgd.mechanisms import AB, EF21, Ladder, ThreePoint, accurate, received
+from adacgd.module import Aside, module, static
+
+
+@module
+class AdaCGD(ThreePoint):
+    """Send the cheapest level that is accurate enough; silence is level 0, and the finest level always goes through.
+
+        h                   if |h - x|^2 <= zeta |x - y|^2,
+        h + C^j(x - h)      for the smallest j < m with |h + C^j(x - h) - x|^2 <= zeta |x - y|^2,
+        h + C^m(x - h)      otherwise
+
+    A = theta(alpha_m), B = max(beta(alpha_m), zeta): only the finest level and zeta enter the theory, and zeta up to
+    beta(alpha_m) costs nothing in the step. Levels draw independently of each other: with shared masks the law is
+    false (theory.md section 2). Sends the level and ceil(log2(m + 1)) bits that name it, silence included.
+
+    levels: contractive compressors, cheapest first. zeta: finite, >= 0.
+    """
+
+    levels: Sequence[Compressor]
+    zeta: float | jax.Array
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "levels", _checked_levels(self.levels))
+        require_nonnegative("AdaCGD", "zeta", self.zeta)
+
+    @property
+    def shares_randomness(self) -> bool:  # type: ignore[override]
+        """As any of the levels."""
+        return any(c.shares_randomness for c in self.levels)
+
+    def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Message:
+        value, cost, level, moved = h, Cost(0), 0, sq(x - y)
+        enough = accurate(sq(x - h), self.zeta, moved)
+        for j, (own_key, compressor) in enumerate(zip(jax.random.split(key, len(self.levels)), self.levels), 1):
+            sent = compressor(own_key, x - h, **(shared if compressor.shares_randomness else {}))
+            candidate = received(h, sent.value, x)
+            value = jnp.where(enough, value, candidate)
+            cost = jax.tree.map(lambda old, new: jnp.where(enough, old, new), cost, sent.cost)
+            level = jnp.where(enough, level, j)
+            enough = enough | accurate(sq(x - value), self.zeta, moved)
+        return Message(value, cost._replace(extra_bits=cost.extra_bits + level_bits(len(self.levels))), level)
+
+    def constants(self, dim: int, workers: int | None = None) -> AB:
+        """(theta(alpha_m), max(beta(alpha_m), zeta)), the standard pair."""
+        finest = EF21(self.levels[-1]).constants(dim, workers)
+        expansive = {} if all(c.nonexpansive for c in self.levels) else {"P": None, "Q": None}
+        return finest._replace(B=max(finest.B, float(self.zeta)), **expansive)
+
+    def ladder(self) -> Ladder:
+        """All its levels."""
+        return Ladder(self.levels, self.zeta, True, level_bits(len(self.levels)))
+
+
+def _checked_levels(levels: Any) -> Any:
+    if not isinstance(levels, Sequence) or isinstance(levels, str):
+        return levels  # jax, rebuilding the instance with something that stands for a subtree
+    levels = tuple(levels)
+    if not levels:
+        raise ValueError("AdaCGD(levels=...) needs at least one level; give compressors, cheapest first.")
+    for j, compressor in enumerate(levels):
+        require_contractive("AdaCGD", f"levels[{j}]", compressor)
+    ks = [c.k for c in levels if isinstance(c, TopK)]
+    if ks != sorted(set(ks)):
+        raise ValueError(
+            f"AdaCGD(levels=...) must go from cheapest to finest, each k once; got Top-K with k = {ks}, "
+            f"use {sorted(set(ks))}."
+        )
+    if any(isinstance(c, Identity) for c in levels[:-1]):
+        raise ValueError("AdaCGD(levels=...): Identity is the finest level there is and stands last.")
+    return levels
+
+
+@module
+class TopKLadder(ThreePoint):
+    """Any of GD, EF21, LAG, CLAG, AdaCGD whose levels are all Top-K or the identity: one table, one sort, one program.
+
+    The nested levels leave the tails of one sorted vector, so that m of them cost what one does. Everything that tells
+    the methods apart is data: they, and every K, zeta and ladder, share one compiled program (architecture.md
+    decision 1). `tabulated` builds it; it is the same map as the method it was made from, to the last bit.
+    """
+
+    ks: jax.Array  # (m_padded,) int32, coordinates kept by each level; padded with the last
+    scalars: jax.Array  # (m_padded,) int32, its price
+    extra_bits: jax.Array  # (m_padded,) int32
+    m: jax.Array  # () int32, the true number of levels
+    zeta: jax.Array  # ()
+    may_be_silent: jax.Array  # () bool
+    level_bits: jax.Array  # () int32, what naming the level costs
+    stands_for: Aside = static()  # .method, whose constants are this map's
+
+    def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array) -> Message:
+        kept, level = _choose(x - h, sq(x - y), self.ks, self.m, self.zeta, self.may_be_silent)
+        sends, j = level > 0, jnp.maximum(level - 1, 0)
+        cost = Cost(jnp.where(sends, self.scalars[j], 0), jnp.where(sends, self.extra_bits[j], 0) + self.level_bits)
+        return Message(jnp.where(kept, x, h), cost, level)
+
+    def constants(self, dim: int) -> AB:
+        """Those of the method it stands for."""
+        return self.stands_for.method.constants(dim)
+
+
+@custom_vmap
+def _choose(
+    difference: jax.Array, moved: jax.Array, ks: jax.Array, m: jax.Array, zeta: jax.Array, may_be_silent: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """AdaCGD's choice for every row at once: which coordinates arrive, (..., d) bool, and the level, (...) int32.
+
+    difference: x - h, (..., d). moved: |x - y|^2, (...). ks: (..., m_padded). The rest: (...). Written over rows, with
+    scalar conditions, because under `vmap` every branch would run: a batch of full sends never sorts.
+    """
+    d = difference.shape[-1]
+    silent = accurate(sq(difference), zeta, moved) & may_be_silent
+
+    def by_norms() -> tuple[jax.Array, jax.Array]:
+        level = jnp.where(silent, 0, 1).astype(jnp.int32)
+        return jnp.broadcast_to((level > 0)[..., None], difference.shape), level
+
+    def by_sorting() -> tuple[jax.Array, jax.Array]:
+        bits = magnitude_bits(difference)
+        ordered = sort_bits(bits)
+        enough = accurate(tail_sums(ordered, ks), zeta[..., None], moved[..., None])
+        cheapest = jnp.where(jnp.any(enough, axis=-1), jnp.argmax(enough, axis=-1) + 1, m)
+        level = jnp.where(silent, 0, jnp.minimum(cheapest, m)).astype(jnp.int32)
+        k = jnp.take_along_axis(ks, jnp.maximum(level - 1, 0)[..., None], axis=-1)[..., 0]
+        return largest_mask(bits, ordered, jnp.where(level > 0, k, 0)), level
+
+    return jax.lax.cond(jnp.all(ks[..., 0] >= d), by_norms, by_sorting)
+
+
+@_choose.def_vmap
+def _choose_batched(size: int, batched: list[bool], *arrays: jax.Array) -> tuple[Any, Any]:
+    return _choose(*rows(size, batched, *arrays)), (True, True)
+
+
+def tabulated(mechanism: ThreePoint, dim: int, dtype: Any) -> ThreePoint:
+    """The one-sort table of a method over Top-K levels; any other method as it is."""
+    ladder = mechanism.ladder()
+    if ladder is None or not all(type(c) in (TopK, Identity) for c in ladder.levels):
+        return mechanism
+    ks = [c.k if isinstance(c, TopK) else dim for c in ladder.levels]
+    prices = [sparse_cost(c.k, dim) if isinstance(c, TopK) else Cost(dim) for c in ladder.levels]
+    padding = -len(ks) % 8
+
+    def table(entries: list[Any]) -> np.ndarray:
+        return np.array(entries + entries[-1:] * padding, np.int32)
+
+    return TopKLadder(
+        ks=table(ks),
+        scalars=table([p.scalars for p in prices]),
+        extra_bits=table([p.extra_bits for p in prices]),
+        m=np.int32(len(ks)),
+        zeta=np.asarray(ladder.zeta, dtype),
+        may_be_silent=np.bool_(ladder.may_be_silent),
+        level_bits=np.int32(ladder.level_bits),
+        stands_for=Aside(method=mechanism),
+    )

@@ -1,0 +1,86 @@
+"""What the loop runs on each link: an estimator with a memory, and the adapter that lifts a three point map into one."""
+
+import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from adacgd.adaptive import tabulated
+from adacgd.compressors.base import Compressor, Draw, Message, Unbiased
+from adacgd.cost import Cost
+from adacgd.mechanisms import AB, ThreePoint
+from adacgd.module import module
+
+
+class Estimator(abc.ABC):
+    """How one sender keeps its receiver informed. The receiver holds h; `memory` is what else the sender remembers."""
+
+    @abc.abstractmethod
+    def init(self, x: jax.Array) -> Any:
+        """The memory (a pytree) after the receiver was given x, (d,), whole."""
+
+    @abc.abstractmethod
+    def step(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> tuple[Message, Any]:
+        """The message whose value the receiver holds next, and the new memory. h, y, x: (d,) as in `ThreePoint`."""
+
+    @abc.abstractmethod
+    def constants(self, dim: int) -> AB:
+        """(A, B) of theory.md section 2."""
+
+
+@module
+class Lifted(Estimator):
+    """A three point map as an estimator: it remembers nothing but what the loop holds anyway."""
+
+    map: ThreePoint
+
+    def init(self, x: jax.Array) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+    def step(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> tuple[Message, Any]:
+        """C_{h,y}(x), told no more of the randomness than it asks for."""
+        shared = draw.shared() if self.map.shares_randomness else {}
+        return _checked(self.map, self.map(draw.private, h, y, x, **shared), x), memory
+
+    def constants(self, dim: int) -> AB:
+        """Those of the map."""
+        return self.map.constants(dim)
+
+
+def _checked(origin: Any, message: Any, x: jax.Array) -> Message:
+    """The message with counts as int32 scalars, or an error that says how an own map broke the form."""
+    name = type(origin).__name__
+    if not isinstance(message, Message) or not isinstance(message.cost, Cost):
+        raise TypeError(f"{name} must return Message(value, Cost(scalars, extra_bits), level), got {message!r}.")
+    if jnp.shape(message.value) != x.shape or message.value.dtype != x.dtype:
+        raise TypeError(
+            f"{name} must return a value of shape {x.shape} and dtype {x.dtype}, "
+            f"got {jnp.shape(message.value)} {message.value.dtype}."
+        )
+    scalars, extra_bits = (_count(name, part, value) for part, value in message.cost._asdict().items())
+    return Message(message.value, Cost(scalars, extra_bits), jnp.asarray(message.level, jnp.int32))
+
+
+def _count(name: str, part: str, value: Any) -> jax.Array:
+    """A count as () int32; an error where it is no integer or too large for one message."""
+    if isinstance(value, int) and not 0 <= value < 2**31:
+        raise ValueError(f"{name}: Cost({part}={value}) must lie in [0, 2**31) for one message.")
+    if not jnp.issubdtype(jnp.result_type(value), jnp.integer) or jnp.shape(value) != ():
+        raise TypeError(f"{name}: Cost({part}=...) must be one integer, got {value!r}.")
+    return jnp.asarray(value, jnp.int32)
+
+
+def lifted(link: Any, where: str, dim: int, dtype: Any) -> Estimator:
+    """An uplink or downlink in the form the loop knows. `where` names the argument in errors. Raises TypeError."""
+    if isinstance(link, Estimator):
+        return link
+    if isinstance(link, ThreePoint):
+        return Lifted(tabulated(link, dim, dtype))
+    if isinstance(link, Compressor | Unbiased):
+        wrapped = f"EF21({link!r})" if isinstance(link, Compressor) else f"EF21(Shrunk({link!r}))"
+        raise TypeError(f"simulate({where}={link!r}) is a compressor, not a mechanism; use {wrapped}.")
+    if isinstance(link, type):
+        raise TypeError(f"simulate({where}=...) takes an object, got the class {link.__name__}; call it first.")
+    raise TypeError(f"simulate({where}=...) must be a three point map such as EF21(TopK(3)), got {link!r}.")

@@ -1,0 +1,200 @@
+"""Three point compressors C_{h,y}(x): how a worker updates what the server holds of it (3PC paper; theory.md section 2).
+
+    E|C_{h,y}(x) - x|^2 <= (1 - A) |h - y|^2 + B |x - y|^2    for all h, y, x
+
+h: what the receiver holds now; y: the sender's previous vector; x: its new one, all (d,). In a run h = g_i^t,
+y = grad f_i(x^t), x = grad f_i(x^{t+1}). A map has no state, so its law can be tested on the bare function.
+"""
+
+import abc
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from adacgd.compressors.base import Compressor, Message, alpha_of, require_contractive, require_nonnegative, sq
+from adacgd.compressors.sparsifiers import Identity
+from adacgd.cost import Cost, level_bits
+from adacgd.module import module
+
+
+class AB(NamedTuple):
+    """The constants of a three point compressor.
+
+    P, Q bound the movement of the average: E|g^{t+1} - g^t|^2 <= P G^t + Q L_plus^2 R^t (theory.md 3.4). None stands
+    for what holds for any map: P = 2 (1 + sqrt(1 - A))^2, Q = 2 (1 + sqrt B)^2.
+    """
+
+    A: float
+    B: float
+    P: float | None = None
+    Q: float | None = None
+
+
+class ThreePoint(abc.ABC):
+    """A three point compressor; an own one is a `module` with these two methods.
+
+    With `shares_randomness` the call takes `common=, round=, worker=, workers=` as keywords, and `constants` takes
+    `workers=`.
+    """
+
+    shares_randomness: bool = False
+
+    @abc.abstractmethod
+    def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array) -> Message:
+        """The new estimate of x as `Message.value`, (d,)."""
+
+    @abc.abstractmethod
+    def constants(self, dim: int) -> AB:
+        """(A, B) on R^dim, and P, Q where they are sharper than the general form."""
+
+    def ladder(self) -> "Ladder | None":
+        """Levels, zeta and whether it may be silent, for the maps that are such a choice; None for all others."""
+        return None
+
+
+class Ladder(NamedTuple):
+    """What GD, EF21, LAG, CLAG and AdaCGD have in common: a choice among levels of h + C^j(x - h), cheapest first."""
+
+    levels: tuple[Compressor, ...]
+    zeta: Any
+    may_be_silent: bool
+    level_bits: int
+
+
+def theta(alpha: float) -> float:
+    """theta(alpha) = 1 - sqrt(1 - alpha), without cancellation for small alpha (theory.md section 2)."""
+    return alpha / (1 + math.sqrt(1 - alpha))
+
+
+def beta(alpha: float) -> float:
+    """beta(alpha) = (1 - alpha) / (1 - sqrt(1 - alpha)) (theory.md section 2)."""
+    return (1 - alpha) / theta(alpha)
+
+
+def received(h: jax.Array, sent: jax.Array, x: jax.Array) -> jax.Array:
+    """h + sent, except that a coordinate that arrives without loss is x_j itself: h_j + (x_j - h_j) may round away."""
+    return jnp.where(sent == x - h, x, h + sent)
+
+
+def accurate(error: jax.Array, zeta: Any, moved: jax.Array) -> jax.Array:
+    """The trigger: is the squared error within zeta |x - y|^2? A tie means yes, hence *skip* at level 0.
+
+    moved: |x - y|^2. The factor 1 + 64 eps covers different orders of summation and nothing else, so that rounding
+    never decides a tie (architecture.md decision 6). Not a number is never accurate, so a run that blows up keeps
+    sending and is seen.
+    """
+    return error <= zeta * moved * (1 + 64 * jnp.finfo(error.dtype).eps)
+
+
+def _silent_or(sent: Message, h: jax.Array, skip: jax.Array) -> Message:
+    """Nothing but the flag bit where `skip`, else the message and the flag bit."""
+    cost = Cost(jnp.where(skip, 0, sent.cost.scalars), jnp.where(skip, 0, sent.cost.extra_bits) + level_bits(1))
+    return Message(jnp.where(skip, h, sent.value), cost, jnp.where(skip, 0, 1))
+
+
+def _non_expansive(*compressors: Compressor) -> dict[str, float]:
+    """P = Q = 2 where no compressor expands: the increment is 0 or C(x - h) (theory.md 3.4)."""
+    return {"P": 2.0, "Q": 2.0} if all(c.nonexpansive for c in compressors) else {}
+
+
+@module
+class GD(ThreePoint):
+    """C_{h,y}(x) = x: gradient descent. A = 1, B = 0. Sends d scalars."""
+
+    def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array) -> Message:
+        return Message(x, Cost(x.size))
+
+    def constants(self, dim: int) -> AB:
+        """(1, 0); the average moves as the gradient does: P = 0, Q = 1."""
+        return AB(1.0, 0.0, P=0.0, Q=1.0)
+
+    def ladder(self) -> Ladder:
+        """One level, the identity, always sent."""
+        return Ladder((Identity(),), 0.0, False, 0)
+
+
+@module
+class EF21(ThreePoint):
+    """C_{h,y}(x) = h + C(x - h) (Richtarik, Sokolov, Fatkhullin: EF21). A = theta(alpha), B = beta(alpha)."""
+
+    compressor: Compressor
+
+    def __post_init__(self) -> None:
+        require_contractive("EF21", "compressor", self.compressor)
+
+    @property
+    def shares_randomness(self) -> bool:  # type: ignore[override]
+        """As the compressor."""
+        return self.compressor.shares_randomness
+
+    def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Message:
+        sent = self.compressor(key, x - h, **shared)
+        return Message(received(h, sent.value, x), sent.cost)
+
+    def constants(self, dim: int, workers: int | None = None) -> AB:
+        """(theta(alpha), beta(alpha)): Young with s* = 1/sqrt(1 - alpha) - 1, which minimises B/A."""
+        alpha = alpha_of(self.compressor, dim, workers)
+        return AB(theta(alpha), beta(alpha), **_non_expansive(self.compressor))
+
+    def ladder(self) -> Ladder:
+        """One level, always sent."""
+        return Ladder((self.compressor,), 0.0, False, 0)
+
+
+@module
+class LAG(ThreePoint):
+    """C_{h,y}(x) = h if |x - h|^2 <= zeta |x - y|^2, else x: lazy aggregation in its 3PC form. A = 1, B = zeta.
+
+    Sends d scalars or nothing, and one flag bit.
+    """
+
+    zeta: float | jax.Array
+
+    def __post_init__(self) -> None:
+        require_nonnegative("LAG", "zeta", self.zeta)
+
+    def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array) -> Message:
+        return _silent_or(Message(x, Cost(x.size)), h, accurate(sq(x - h), self.zeta, sq(x - y)))
+
+    def constants(self, dim: int) -> AB:
+        """(1, zeta)."""
+        return AB(1.0, float(self.zeta), P=2.0, Q=2.0)
+
+    def ladder(self) -> Ladder:
+        """Silence or the identity."""
+        return Ladder((Identity(),), self.zeta, True, level_bits(1))
+
+
+@module
+class CLAG(ThreePoint):
+    """C_{h,y}(x) = h if |x - h|^2 <= zeta |x - y|^2, else h + C(x - h). A = theta(alpha), B = max(beta(alpha), zeta).
+
+    Sends the cost of C or nothing, and one flag bit.
+    """
+
+    compressor: Compressor
+    zeta: float | jax.Array
+
+    def __post_init__(self) -> None:
+        require_contractive("CLAG", "compressor", self.compressor)
+        require_nonnegative("CLAG", "zeta", self.zeta)
+
+    @property
+    def shares_randomness(self) -> bool:  # type: ignore[override]
+        """As the compressor."""
+        return self.compressor.shares_randomness
+
+    def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Message:
+        sent = EF21(self.compressor)(key, h, y, x, **shared)
+        return _silent_or(sent, h, accurate(sq(x - h), self.zeta, sq(x - y)))
+
+    def constants(self, dim: int, workers: int | None = None) -> AB:
+        """(theta(alpha), max(beta(alpha), zeta)), the standard pair."""
+        ef21 = EF21(self.compressor).constants(dim, workers)
+        return ef21._replace(B=max(ef21.B, float(self.zeta)))
+
+    def ladder(self) -> Ladder:
+        """Silence or the one level."""
+        return Ladder((self.compressor,), self.zeta, True, level_bits(1))

@@ -1,0 +1,152 @@
+"""What a run leaves behind: one record of columns, exact counts, and all that a check of theory needs."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adacgd.cost import Cost, bits
+from adacgd.mechanisms import AB
+
+
+class InitialCost(NamedTuple):
+    """What was sent before the first round and stands in no row: the full gradients, and their mean broadcast."""
+
+    up: Cost  # of each worker
+    down: Cost  # of the one broadcast
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trace:
+    """A run, row by row: rows 0, k, 2k, ... and the last, or the one where the run was decided.
+
+    Row t counts every message up to the one that forms g^t from the gradients at x^t, so bits to a tolerance include
+    the message sent at the hit. Row 0 is x^0, before any message; `initial_cost` says what came before it.
+    """
+
+    rounds: np.ndarray  # (R,) int64
+    loss: np.ndarray  # (R,) f(x)
+    grad_sq: np.ndarray  # (R,) |grad f(x)|^2
+    grad_sq_sum: np.ndarray  # (R,) float64, |grad f(x^s)|^2 summed over *every* round s before the row's
+    G: np.ndarray  # (R,) (1/n) sum |g_i - grad f_i(x)|^2
+    H: np.ndarray  # (R,) |g - mean g_i|^2
+    level: np.ndarray  # (R, n) int32, of the last round before the row; 0: nothing sent
+    scalars_up: np.ndarray  # (R, n) int64, cumulative since row 0
+    extra_bits_up: np.ndarray  # (R, n) int64
+    scalars_down: np.ndarray  # (R,) int64, one broadcast counted once
+    extra_bits_down: np.ndarray  # (R,) int64
+    status: str  # "completed" | "converged" | "diverged"
+    outcome_round: int  # where the status was decided: the first hit, the first bad round, or the last round
+    x: np.ndarray  # (d,) the last iterate
+    stepsize: float
+    tolerance: float | None
+    uplink_constants: AB
+    downlink_constants: AB | None  # None: no downlink compression
+    smoothness: Any  # of the problem
+    f_star: float | None
+    f_lower: float
+    precision: str  # "float32" | "float64", what the run really had
+    initial_cost: InitialCost
+    slack: Any = None  # with verify=True: worst left over right of each inequality that a run can see
+    method: str = ""  # the uplink and downlink in words
+    resume: Any = dataclasses.field(default=None, repr=False)  # what `simulate(start=...)` needs
+
+    @property
+    def n(self) -> int:
+        """The number of workers."""
+        return self.level.shape[1]
+
+    @property
+    def dim(self) -> int:
+        """The dimension of x."""
+        return self.x.shape[0]
+
+    def bits(
+        self,
+        direction: str = "up",
+        convention: str = "floats",
+        float_width: int = 32,
+        per: str = "worker",
+        broadcast: str = "once",
+    ) -> np.ndarray:
+        """Bits sent since row 0, (R,).
+
+        direction: "up" or "down". convention, float_width: as in `adacgd.cost.bits`.
+        per: "worker" is the exact total over all workers divided by n, float64; "sum" is that total, int64.
+        broadcast: a downlink message is counted "once" or for "each" worker; it is not divided by n.
+        Raises ValueError for another name.
+        """
+        for name, value, allowed in (
+            ("direction", direction, ("up", "down")),
+            ("per", per, ("worker", "sum")),
+            ("broadcast", broadcast, ("once", "each")),
+        ):
+            if value not in allowed:
+                raise ValueError(f"bits({name}=...) must be one of {', '.join(allowed)}; got {value!r}.")
+        if direction == "down":
+            total = bits(self.scalars_down, self.extra_bits_down, convention, float_width)
+            total = total * (self.n if broadcast == "each" else 1)
+            return total if per == "sum" else total.astype(np.float64)
+        total = bits(self.scalars_up.sum(axis=1), self.extra_bits_up.sum(axis=1), convention, float_width)
+        return total if per == "sum" else total / self.n
+
+    def __repr__(self) -> str:
+        return (
+            f"<Trace {self.method}: {self.status} at round {self.outcome_round}, "
+            f"|grad f| = {np.sqrt(self.grad_sq[-1]):.3g}, {self.bits()[-1]:.6g} bits a worker, {self.precision}>"
+        )
+
+
+class Columns(NamedTuple):
+    """Columns of runs on their way to traces, each (S, R, ...); counts are cumulative int64."""
+
+    rounds: np.ndarray  # (R,) where each row ends, whatever became of the single runs
+    loss: np.ndarray
+    grad_sq: np.ndarray
+    G: np.ndarray
+    H: np.ndarray
+    level: np.ndarray
+    grad_sq_sum: np.ndarray
+    scalars_up: np.ndarray
+    extra_bits_up: np.ndarray
+    scalars_down: np.ndarray
+    extra_bits_down: np.ndarray
+
+    def join(self, later: "Columns") -> "Columns":
+        """These rows and then `later`, whose sums begin at zero."""
+        joined = {}
+        for name in self._fields:
+            first, second = getattr(self, name), getattr(later, name)
+            if name in SUMS:
+                second = second + first[:, -1:]
+            joined[name] = np.concatenate([first, second], axis=0 if name == "rounds" else 1)
+        return Columns(**joined)
+
+    def take(self, keep: np.ndarray) -> "Columns":
+        """The rows where `keep`, (R,) bool, is true."""
+        return Columns(**{n: getattr(self, n)[keep] if n == "rounds" else getattr(self, n)[:, keep] for n in self._fields})
+
+
+SUMS = ("grad_sq_sum", "scalars_up", "extra_bits_up", "scalars_down", "extra_bits_down")
+
+
+def columns(rounds: np.ndarray, row: Any) -> Columns:
+    """Rows as the compiled loop gave them, leaves (S, R, ...), with every count joined in int64 and summed up."""
+
+    def whole(count: Any) -> np.ndarray:
+        joined = np.asarray(count.low, np.int64) + (np.asarray(count.high, np.int64) << 16)
+        return np.cumsum(joined, axis=1)
+
+    return Columns(
+        rounds=np.asarray(rounds, np.int64),
+        loss=np.asarray(row.loss),
+        grad_sq=np.asarray(row.grad_sq),
+        G=np.asarray(row.G),
+        H=np.asarray(row.H),
+        level=np.asarray(row.level),
+        grad_sq_sum=np.cumsum(np.asarray(row.tally.grad_sq, np.float64), axis=1),
+        scalars_up=whole(row.tally.scalars_up),
+        extra_bits_up=whole(row.tally.extra_bits_up),
+        scalars_down=whole(row.tally.scalars_down),
+        extra_bits_down=whole(row.tally.extra_bits_down),
+    )
