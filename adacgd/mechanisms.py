@@ -7,7 +7,6 @@ y = grad f_i(x^t), x = grad f_i(x^{t+1}). A map has no state, so its law can be 
 """
 
 import abc
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +16,7 @@ from adacgd.compressors.base import Compressor, Message, alpha_of, require_contr
 from adacgd.compressors.sparsifiers import Identity
 from adacgd.cost import Cost, level_bits
 from adacgd.module import module
+from adacgd.theory.constants import beta, theta
 
 
 class AB(NamedTuple):
@@ -61,16 +61,6 @@ class Ladder(NamedTuple):
     zeta: Any
     may_be_silent: bool
     level_bits: int
-
-
-def theta(alpha: float) -> float:
-    """theta(alpha) = 1 - sqrt(1 - alpha), without cancellation for small alpha (theory.md section 2)."""
-    return alpha / (1 + math.sqrt(1 - alpha))
-
-
-def beta(alpha: float) -> float:
-    """beta(alpha) = (1 - alpha) / (1 - sqrt(1 - alpha)) (theory.md section 2)."""
-    return (1 - alpha) / theta(alpha)
 
 
 def received(h: jax.Array, sent: jax.Array, x: jax.Array) -> jax.Array:
