@@ -1,9 +1,9 @@
 """Communication-compressed distributed optimisation: compressors, mechanisms, adaptive selection, one loop, theory.
 
-    problem = problems.logistic(problems.load("breast_cancer"), workers=20)
-    uplink = ac.AdaCGD([ac.TopK(1), ac.TopK(4), ac.TopK(15)], zeta=1.0)
-    gamma = ac.theory.stepsize(problem.smoothness, uplink.constants(problem.dim))
-    trace = ac.simulate(problem, uplink, stepsize=gamma, rounds=1000)
+problem = problems.logistic(problems.load("breast_cancer"), workers=20)
+uplink = ac.AdaCGD([ac.TopK(1), ac.TopK(4), ac.TopK(15)], zeta=1.0)
+gamma = ac.theory.stepsize(problem.smoothness, uplink.constants(problem.dim))
+trace = ac.simulate(problem, uplink, stepsize=gamma, rounds=1000)
 """
 
 from adacgd import theory
@@ -11,6 +11,7 @@ from adacgd.adaptive import AdaCGD
 from adacgd.compressors import ContractiveRandK, Identity, RandK, Shrunk, Sign, TopK
 from adacgd.compressors.base import Compressor, Draw, Message, Unbiased
 from adacgd.cost import Cost
+from adacgd.grid import Grid, sweep
 from adacgd.host import simulate
 from adacgd.mechanisms import AB, CLAG, EF21, GD, LAG, ThreePoint
 from adacgd.module import module, static
@@ -29,6 +30,7 @@ __all__ = [
     "ContractiveRandK",
     "Cost",
     "Draw",
+    "Grid",
     "Identity",
     "Message",
     "RandK",
@@ -41,5 +43,6 @@ __all__ = [
     "module",
     "simulate",
     "static",
+    "sweep",
     "theory",
 ]

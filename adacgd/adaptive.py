@@ -12,7 +12,7 @@ from adacgd.compressors.base import Compressor, Message, require_contractive, re
 from adacgd.compressors.selection import largest_mask, magnitude_bits, rows, sort_bits, tail_sums
 from adacgd.compressors.sparsifiers import Identity, TopK, sparse_cost
 from adacgd.cost import Cost, level_bits
-from adacgd.mechanisms import AB, EF21, Ladder, ThreePoint, accurate, received
+from adacgd.mechanisms import AB, EF21, Ladder, ThreePoint, accurate, choose, received
 from adacgd.module import Aside, module, static
 
 
@@ -44,26 +44,26 @@ class AdaCGD(ThreePoint):
         return any(c.shares_randomness for c in self.levels)
 
     def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Message:
-        value, cost, level, moved = h, Cost(0), 0, sq(x - y)
-        enough = accurate(sq(x - h), self.zeta, moved)
-        for j, (own_key, compressor) in enumerate(zip(jax.random.split(key, len(self.levels)), self.levels), 1):
+        """The trigger: silence, then level after level until the error is within zeta |x - y|^2."""
+        m, moved = len(self.levels), sq(x - y)
+        best = Message(h, Cost(0, level_bits(m)), 0)
+        for j, (own_key, compressor) in enumerate(zip(jax.random.split(key, m), self.levels, strict=True), 1):
+            enough = accurate(sq(x - best.value), self.zeta, moved)
             sent = compressor(own_key, x - h, **(shared if compressor.shares_randomness else {}))
-            candidate = received(h, sent.value, x)
-            value = jnp.where(enough, value, candidate)
-            cost = jax.tree.map(lambda old, new: jnp.where(enough, old, new), cost, sent.cost)
-            level = jnp.where(enough, level, j)
-            enough = enough | accurate(sq(x - value), self.zeta, moved)
-        return Message(value, cost._replace(extra_bits=cost.extra_bits + level_bits(len(self.levels))), level)
+            cost = Cost(sent.cost.scalars, sent.cost.extra_bits + level_bits(m))
+            best = choose(enough, best, Message(received(h, sent.value, x), cost, j))
+        return best
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(theta(alpha_m), max(beta(alpha_m), zeta)), the standard pair."""
         finest = EF21(self.levels[-1]).constants(dim, workers)
-        expansive = {} if all(c.nonexpansive for c in self.levels) else {"P": None, "Q": None}
-        return finest._replace(B=max(finest.B, float(self.zeta)), **expansive)
+        known = all(c.nonexpansive for c in self.levels)
+        P, Q = (finest.P, finest.Q) if known else (None, None)
+        return AB(finest.A, max(finest.B, float(self.zeta)), P, Q)
 
     def ladder(self) -> Ladder:
         """All its levels."""
-        return Ladder(self.levels, self.zeta, True, level_bits(len(self.levels)))
+        return Ladder(tuple(self.levels), self.zeta, True, level_bits(len(self.levels)))
 
 
 def _checked_levels(levels: Any) -> Any:
@@ -104,7 +104,8 @@ class TopKLadder(ThreePoint):
     stands_for: Aside = static()  # .method, whose constants are this map's
 
     def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array) -> Message:
-        kept, level = _choose(x - h, sq(x - y), self.ks, self.m, self.zeta, self.may_be_silent)
+        """The message of the method it stands for."""
+        kept, level = _select(x - h, sq(x - y), self.ks, self.m, self.zeta, self.may_be_silent)
         sends, j = level > 0, jnp.maximum(level - 1, 0)
         cost = Cost(jnp.where(sends, self.scalars[j], 0), jnp.where(sends, self.extra_bits[j], 0) + self.level_bits)
         return Message(jnp.where(kept, x, h), cost, level)
@@ -115,7 +116,7 @@ class TopKLadder(ThreePoint):
 
 
 @custom_vmap
-def _choose(
+def _select(
     difference: jax.Array, moved: jax.Array, ks: jax.Array, m: jax.Array, zeta: jax.Array, may_be_silent: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """AdaCGD's choice for every row at once: which coordinates arrive, (..., d) bool, and the level, (...) int32.
@@ -142,9 +143,9 @@ def _choose(
     return jax.lax.cond(jnp.all(ks[..., 0] >= d), by_norms, by_sorting)
 
 
-@_choose.def_vmap
-def _choose_batched(size: int, batched: list[bool], *arrays: jax.Array) -> tuple[Any, Any]:
-    return _choose(*rows(size, batched, *arrays)), (True, True)
+@_select.def_vmap
+def _select_batched(size: int, batched: list[bool], *arrays: jax.Array) -> tuple[Any, Any]:
+    return _select(*rows(size, batched, *arrays)), (True, True)
 
 
 def tabulated(mechanism: ThreePoint, dim: int, dtype: Any) -> ThreePoint:
@@ -156,16 +157,16 @@ def tabulated(mechanism: ThreePoint, dim: int, dtype: Any) -> ThreePoint:
     prices = [sparse_cost(c.k, dim) if isinstance(c, TopK) else Cost(dim) for c in ladder.levels]
     padding = -len(ks) % 8
 
-    def table(entries: list[Any]) -> np.ndarray:
-        return np.array(entries + entries[-1:] * padding, np.int32)
+    def table(entries: list[Any]) -> jax.Array:
+        return jnp.asarray(np.array(entries + entries[-1:] * padding, np.int32))
 
     return TopKLadder(
         ks=table(ks),
         scalars=table([p.scalars for p in prices]),
         extra_bits=table([p.extra_bits for p in prices]),
-        m=np.int32(len(ks)),
-        zeta=np.asarray(ladder.zeta, dtype),
-        may_be_silent=np.bool_(ladder.may_be_silent),
-        level_bits=np.int32(ladder.level_bits),
+        m=jnp.int32(len(ks)),
+        zeta=jnp.asarray(ladder.zeta, dtype),
+        may_be_silent=jnp.bool_(ladder.may_be_silent),
+        level_bits=jnp.int32(ladder.level_bits),
         stands_for=Aside(method=mechanism),
     )

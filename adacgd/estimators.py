@@ -1,4 +1,4 @@
-"""What the loop runs on each link: an estimator with a memory, and the adapter that lifts a three point map into one."""
+"""What the loop runs on each link: an estimator with a memory, and the adapter that makes one of a three point map."""
 
 import abc
 from typing import Any

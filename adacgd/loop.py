@@ -143,7 +143,10 @@ def advance(problem: Any, setting: Setting, t: jax.Array, s: State, row_ends_her
     up_key, down_key, common = (jax.random.fold_in(jax.random.fold_in(setting.key, t), i) for i in range(3))
     x = s.x - setting.stepsize * s.g
     loss, grads = jax.lax.cond(
-        row_ends_here, lambda x: loss_and_grads(problem, x), lambda x: (jnp.full((), jnp.nan, x.dtype), problem.grads(x)), x
+        row_ends_here,
+        lambda x: loss_and_grads(problem, x),
+        lambda x: (jnp.full((), jnp.nan, x.dtype), problem.grads(x)),
+        x,
     )
 
     def send(worker: jax.Array, memory: Any, h: jax.Array, y: jax.Array, new: jax.Array) -> tuple[Message, Any]:
@@ -274,7 +277,11 @@ def stretch(
 
         t, carry = jax.lax.while_loop(going, body, (t, carry))
         loss = jax.lax.cond(
-            anywhere(~carry.loss_known), lambda x, loss: problem.loss(x), lambda x, loss: loss, carry.state.x, carry.loss
+            anywhere(~carry.loss_known),
+            lambda x, loss: problem.loss(x),
+            lambda x, loss: loss,
+            carry.state.x,
+            carry.loss,
         )
         carry = carry._replace(loss=jnp.where(carry.loss_known, carry.loss, loss), loss_known=jnp.array(True))
         table = jax.tree.map(lambda all_rows, new: all_rows.at[row].set(new), table, record(carry))

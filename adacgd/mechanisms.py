@@ -1,4 +1,4 @@
-"""Three point compressors C_{h,y}(x): how a worker updates what the server holds of it (3PC paper; theory.md section 2).
+"""Three point compressors C_{h,y}(x): how a worker updates what the server holds of it (3PC paper; theory.md 2).
 
     E|C_{h,y}(x) - x|^2 <= (1 - A) |h - y|^2 + B |x - y|^2    for all h, y, x
 
@@ -78,10 +78,16 @@ def accurate(error: jax.Array, zeta: Any, moved: jax.Array) -> jax.Array:
     return error <= zeta * moved * (1 + 64 * jnp.finfo(error.dtype).eps)
 
 
+def choose(which: jax.Array, one: Message, other: Message) -> Message:
+    """The first message where `which`, () bool, else the other: value, price and level."""
+    return jax.tree.map(lambda a, b: jnp.where(which, a, b), one, other)
+
+
 def _silent_or(sent: Message, h: jax.Array, skip: jax.Array) -> Message:
     """Nothing but the flag bit where `skip`, else the message and the flag bit."""
-    cost = Cost(jnp.where(skip, 0, sent.cost.scalars), jnp.where(skip, 0, sent.cost.extra_bits) + level_bits(1))
-    return Message(jnp.where(skip, h, sent.value), cost, jnp.where(skip, 0, 1))
+    flag = level_bits(1)
+    flagged = Message(sent.value, Cost(sent.cost.scalars, sent.cost.extra_bits + flag), 1)
+    return choose(skip, Message(h, Cost(0, flag), 0), flagged)
 
 
 def _non_expansive(*compressors: Compressor) -> dict[str, float]:
@@ -94,6 +100,7 @@ class GD(ThreePoint):
     """C_{h,y}(x) = x: gradient descent. A = 1, B = 0. Sends d scalars."""
 
     def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array) -> Message:
+        """x."""
         return Message(x, Cost(x.size))
 
     def constants(self, dim: int) -> AB:
@@ -120,6 +127,7 @@ class EF21(ThreePoint):
         return self.compressor.shares_randomness
 
     def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Message:
+        """h + C(x - h)."""
         sent = self.compressor(key, x - h, **shared)
         return Message(received(h, sent.value, x), sent.cost)
 
@@ -146,6 +154,7 @@ class LAG(ThreePoint):
         require_nonnegative("LAG", "zeta", self.zeta)
 
     def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array) -> Message:
+        """h or x."""
         return _silent_or(Message(x, Cost(x.size)), h, accurate(sq(x - h), self.zeta, sq(x - y)))
 
     def constants(self, dim: int) -> AB:
@@ -177,6 +186,7 @@ class CLAG(ThreePoint):
         return self.compressor.shares_randomness
 
     def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Message:
+        """h or h + C(x - h)."""
         sent = EF21(self.compressor)(key, h, y, x, **shared)
         return _silent_or(sent, h, accurate(sq(x - h), self.zeta, sq(x - y)))
 

@@ -21,7 +21,7 @@ def static(**kwargs: Any) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
 def module(cls: type[_T]) -> type[_T]:
-    """Make `cls` a frozen dataclass registered as a pytree: each field that is not `static` is a leaf (or a subtree)."""
+    """Make `cls` a frozen dataclass registered as a pytree: each field that is not `static` is a leaf or a subtree."""
     return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
 
 

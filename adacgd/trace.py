@@ -98,7 +98,7 @@ class Trace:
 
 
 class Columns(NamedTuple):
-    """Columns of runs on their way to traces, each (S, R, ...); counts are cumulative int64."""
+    """Columns of runs on their way to traces, each (S, R, ...); what is summed is not summed up yet."""
 
     rounds: np.ndarray  # (R,) where each row ends, whatever became of the single runs
     loss: np.ndarray
@@ -112,30 +112,25 @@ class Columns(NamedTuple):
     scalars_down: np.ndarray
     extra_bits_down: np.ndarray
 
-    def join(self, later: "Columns") -> "Columns":
-        """These rows and then `later`, whose sums begin at zero."""
-        joined = {}
-        for name in self._fields:
-            first, second = getattr(self, name), getattr(later, name)
-            if name in SUMS:
-                second = second + first[:, -1:]
-            joined[name] = np.concatenate([first, second], axis=0 if name == "rounds" else 1)
-        return Columns(**joined)
+    def join(self, *later: "Columns") -> "Columns":
+        """These rows and then those of each of `later`."""
+        together = zip(self, *later, strict=True)
+        return Columns(*(np.concatenate(column, axis=min(i, 1)) for i, column in enumerate(together)))
 
-    def take(self, keep: np.ndarray) -> "Columns":
-        """The rows where `keep`, (R,) bool, is true."""
-        return Columns(**{n: getattr(self, n)[keep] if n == "rounds" else getattr(self, n)[:, keep] for n in self._fields})
+    def of(self, run: int, keep: np.ndarray) -> dict[str, np.ndarray]:
+        """The columns of one run but `rounds`: summed up, then the rows where `keep`, (R,) bool, is true."""
+        own = {name: getattr(self, name)[run] for name in self._fields if name != "rounds"}
+        return {name: (np.cumsum(c, axis=0) if name in SUMS else c)[keep] for name, c in own.items()}
 
 
 SUMS = ("grad_sq_sum", "scalars_up", "extra_bits_up", "scalars_down", "extra_bits_down")
 
 
 def columns(rounds: np.ndarray, row: Any) -> Columns:
-    """Rows as the compiled loop gave them, leaves (S, R, ...), with every count joined in int64 and summed up."""
+    """Rows as the compiled loop gave them, leaves (S, R, ...), with every count joined in int64."""
 
     def whole(count: Any) -> np.ndarray:
-        joined = np.asarray(count.low, np.int64) + (np.asarray(count.high, np.int64) << 16)
-        return np.cumsum(joined, axis=1)
+        return np.asarray(count.low, np.int64) + (np.asarray(count.high, np.int64) << 16)
 
     return Columns(
         rounds=np.asarray(rounds, np.int64),
@@ -144,7 +139,7 @@ def columns(rounds: np.ndarray, row: Any) -> Columns:
         G=np.asarray(row.G),
         H=np.asarray(row.H),
         level=np.asarray(row.level),
-        grad_sq_sum=np.cumsum(np.asarray(row.tally.grad_sq, np.float64), axis=1),
+        grad_sq_sum=np.asarray(row.tally.grad_sq, np.float64),
         scalars_up=whole(row.tally.scalars_up),
         extra_bits_up=whole(row.tally.extra_bits_up),
         scalars_down=whole(row.tally.scalars_down),

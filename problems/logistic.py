@@ -99,7 +99,7 @@ def logistic(
 
     data: `Data`, or (features (N, d), labels (N,)) with two label values, the larger meaning +1.
     regulariser, strength: "nonconvex" strength sum x^2/(1+x^2); "l2" (strength/2)|x|^2; "none".
-    partition: a name of `problems.partition`, or the offsets of the shards; alpha, seed go with "dirichlet", "shuffled".
+    partition: a name of `problems.partition`, or the offsets of the shards. alpha, seed: of a random partition.
     weights: "equal" f = (1/n) sum f_i whatever the shard sizes; "rows" weighs each row alike, f_i times n m_i / N.
     dtype: float32 or float64; that of the data where not given.
     Raises ValueError for what does not fit, naming it.
@@ -138,7 +138,7 @@ def _signed(features: Any, labels: np.ndarray) -> Any:
 def _smoothness(
     signed: Any, index: Any, scale: np.ndarray, curvature: float, regulariser: str, strength: float
 ) -> Smoothness:
-    """L_i = lambda_max(A_i'A_i)/(4 m_i) + r, and of f the same with the rows weighted as f weighs them (theory.md 3.0)."""
+    """L_i = lambda_max(A_i'A_i)/(4 m_i) + r; of f the same with rows weighted as f weighs them (theory.md 3.0)."""
     found = [largest_eigenvalue(signed[rows], 4 * len(rows)) for rows in index]
     L_i = scale * np.array([value + curvature for value, _ in found])
     pooled, how = largest_eigenvalue(weighted_rows(signed, index, scale), 4)

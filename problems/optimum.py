@@ -1,9 +1,11 @@
 """Least values, certified: a solver's answer counts only with its gradient norm (theory.md 3.6)."""
 
+import functools
 from typing import Any
 
 import numpy as np
 import scipy.optimize
+import scipy.sparse.linalg
 import scipy.special
 
 from problems.problem import Minimum
@@ -32,7 +34,9 @@ def logistic_minimum(rows: Any, weights: np.ndarray, strength: float) -> Minimum
 
     start = np.zeros(d)
     wanted = GRADIENT_TOLERANCE * max(1.0, float(np.linalg.norm(gradient(start))))
-    x = scipy.optimize.minimize(value, start, jac=gradient, hessp=curvature, method="Newton-CG", options={"xtol": 1e-10}).x
+    x = scipy.optimize.minimize(
+        value, start, jac=gradient, hessp=curvature, method="Newton-CG", options={"xtol": 1e-10}
+    ).x
     x = _polish(x, gradient, curvature, wanted)
     slope = float(np.linalg.norm(gradient(x)))
     if not slope <= wanted:
@@ -50,8 +54,8 @@ def _polish(x: np.ndarray, gradient: Any, curvature: Any, wanted: float) -> np.n
         g = gradient(x)
         if np.linalg.norm(g) <= wanted / 4:
             break
-        operator = scipy.sparse.linalg.LinearOperator((x.size, x.size), matvec=lambda v: curvature(x, v), dtype=float)
-        step, _ = scipy.sparse.linalg.cg(operator, g, rtol=1e-6, maxiter=10 * x.size)
+        hessian = scipy.sparse.linalg.LinearOperator((x.size,) * 2, matvec=functools.partial(curvature, x), dtype=float)
+        step, _ = scipy.sparse.linalg.cg(hessian, g, rtol=1e-6, maxiter=10 * x.size)
         x = x - step
     return x
 

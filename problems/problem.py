@@ -103,7 +103,7 @@ def as_dtype(dtype: Any) -> np.dtype:
         raise ValueError(f"dtype must be float32 or float64, got {dtype!r}.") from error
     if wanted not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"dtype must be float32 or float64, got {dtype!r}.")
-    if wanted == np.float64 and not jax.config.jax_enable_x64:
+    if wanted == np.float64 and not jax.config.read("jax_enable_x64"):
         raise ValueError(
             "this problem is float64 and jax is not in 64-bit mode, where arrays silently become float32: call "
             'jax.config.update("jax_enable_x64", True) at the start of the program, or ask for dtype="float32".'

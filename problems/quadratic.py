@@ -73,7 +73,8 @@ def tridiagonal(diag: Any, off: Any, b0: Any, dim: int, *, x0: Any = None, dtype
         storage="banded",
         name=f"tridiagonal quadratics, n = {len(diag)}, d = {dim}",
     )
-    return Tridiagonal(*(jnp.asarray(v, wanted) for v in (diag, off, b0)), dim, about)
+    leaves = [jnp.asarray(v, wanted) for v in (diag, off, b0)]
+    return Tridiagonal(leaves[0], leaves[1], leaves[2], dim, about)
 
 
 def quadratic(

@@ -43,7 +43,7 @@ class Shards:
 
 
 def stack(rows: Any, index: Sequence[np.ndarray], scale: np.ndarray, dtype: np.dtype) -> Shards:
-    """Stack rows[index[i]] for every worker i. rows: (N, d) array or CSR. Raises ValueError before a huge allocation."""
+    """Stack rows[index[i]] for worker i; rows: (N, d) array or CSR. Raises ValueError before a huge allocation."""
     n, m, d = len(index), max(len(i) for i in index), rows.shape[1]
     needed = 2 * n * m * d * dtype.itemsize
     if needed > DENSE_LIMIT:
@@ -73,7 +73,9 @@ def shard_weights(owner: str, index: Sequence[np.ndarray], weights: str) -> np.n
 
 def row_weights(index: Sequence[np.ndarray], scale: np.ndarray) -> np.ndarray:
     """The weight of each used row in f, in the order of np.concatenate(index): scale_i / (n m_i). They sum to 1."""
-    return np.concatenate([np.full(len(rows), s / (len(rows) * len(index))) for rows, s in zip(index, scale, strict=True)])
+    return np.concatenate(
+        [np.full(len(rows), s / (len(rows) * len(index))) for rows, s in zip(index, scale, strict=True)]
+    )
 
 
 def weighted_rows(rows: Any, index: Sequence[np.ndarray], scale: np.ndarray) -> Any:

@@ -105,7 +105,9 @@ def require_count(owner: str, name: str, value: Any) -> None:
 def require_fits(owner: str, name: str, value: int, dim: int) -> None:
     """A count of coordinates that exist. Raises ValueError before anything is compiled."""
     if value > dim:
-        raise ValueError(f"{owner}({name}={value}) keeps more than the {dim} coordinates there are; use {name} <= {dim}.")
+        raise ValueError(
+            f"{owner}({name}={value}) keeps more than the {dim} coordinates there are; use {name} <= {dim}."
+        )
 
 
 def require_nonnegative(owner: str, name: str, value: Any) -> None:

@@ -19,7 +19,9 @@ class Shrunk(Compressor):
 
     def __post_init__(self) -> None:
         if isinstance(self.inner, Compressor):
-            raise TypeError(f"Shrunk(inner={self.inner!r}) is for unbiased compressors; that one is contractive already.")
+            raise TypeError(
+                f"Shrunk(inner={self.inner!r}) is for unbiased compressors; that one is contractive already."
+            )
         if isinstance(self.inner, type | str):
             raise TypeError(f"Shrunk(inner=...) must be an Unbiased compressor, got {self.inner!r}.")
 
@@ -29,6 +31,7 @@ class Shrunk(Compressor):
         return self.inner.shares_randomness
 
     def __call__(self, key: jax.Array, x: jax.Array, **shared: Any) -> Message:
+        """Q(x) / (1 + omega)."""
         sent = self.inner(key, x, **shared)
         shrink = 1 / (1 + omega_of(self.inner, x.size, shared.get("workers")))
         return sent._replace(value=sent.value * shrink)

@@ -18,6 +18,7 @@ class Sign(Compressor):
     nonexpansive = True
 
     def __call__(self, key: jax.Array, x: jax.Array) -> Message:
+        """(|x|_1 / d) sign(x)."""
         scale = jnp.mean(jnp.abs(x))
         return Message(jnp.where(x >= 0, scale, -scale), Cost(1, x.size))
 

@@ -16,6 +16,7 @@ class Identity(Compressor):
     nonexpansive = True
 
     def __call__(self, key: jax.Array, x: jax.Array) -> Message:
+        """x."""
         return Message(x, Cost(x.size))
 
     def alpha(self, dim: int) -> float:
@@ -44,6 +45,7 @@ class TopK(Compressor):
         require_count("TopK", "k", self.k)
 
     def __call__(self, key: jax.Array, x: jax.Array) -> Message:
+        """The k largest entries, zeros elsewhere."""
         require_fits("TopK", "k", self.k, x.size)
         kept = top_mask(x, jnp.int32(self.k))
         return Message(jnp.where(kept, x, 0), sparse_cost(self.k, x.size))
@@ -78,6 +80,7 @@ class RandK(Unbiased):
         require_count("RandK", "k", self.k)
 
     def __call__(self, key: jax.Array, x: jax.Array) -> Message:
+        """d/k times a random k of the entries, zeros elsewhere."""
         require_fits("RandK", "k", self.k, x.size)
         kept = random_subset(key, x.size, self.k)
         return Message(jnp.where(kept, x * (x.size / self.k), 0), sparse_cost(self.k, x.size))
@@ -99,6 +102,7 @@ class ContractiveRandK(Compressor):
         require_count("ContractiveRandK", "k", self.k)
 
     def __call__(self, key: jax.Array, x: jax.Array) -> Message:
+        """A random k of the entries, zeros elsewhere."""
         require_fits("ContractiveRandK", "k", self.k, x.size)
         kept = random_subset(key, x.size, self.k)
         return Message(jnp.where(kept, x, 0), sparse_cost(self.k, x.size))

@@ -45,8 +45,8 @@ def check(trace: Any, regime: str = "nonconvex") -> Check:
     """
     if trace.precision != "float64":
         raise ValueError(
-            f"check(trace): a bound cannot be certified on a {trace.precision} run, whose rounding is of the size of what is "
-            'compared; run it in double precision: jax.config.update("jax_enable_x64", True) and dtype="float64".'
+            f"check(trace): a bound cannot be certified on a {trace.precision} run, whose rounding is of the size of "
+            'what is compared; run it in double precision: jax.config.update("jax_enable_x64", True) and dtype="float64".'
         )
     allowed = stepsize(trace.smoothness, trace.uplink_constants, regime, trace.downlink_constants)
     ratios = _nonconvex(trace) if regime == "nonconvex" else _pl(trace, regime)
@@ -68,7 +68,9 @@ def _nonconvex(trace: Any) -> np.ndarray:
     """sum_{t<T} |grad f|^2 over 2 D0/gamma + G^0/A; with a downlink and an exact start G^0 = H^0 = 0."""
     f_inf = trace.f_lower if trace.f_star is None else trace.f_star
     if not math.isfinite(f_inf):
-        raise ValueError("check(regime='nonconvex') assumes that f is bounded below; this problem gives f_lower = -inf.")
+        raise ValueError(
+            "check(regime='nonconvex') assumes that f is bounded below; this problem gives f_lower = -inf."
+        )
     D0 = float(trace.loss[0]) - f_inf
     right = 2 * D0 / trace.stepsize + float(trace.G[0]) / trace.uplink_constants.A
     return _over(trace.grad_sq_sum, np.full(len(trace.rounds), right))

@@ -70,4 +70,6 @@ def _require_regime(owner: str, regime: str) -> None:
 
 def _require_constants(constants: Any) -> None:
     if not (0 < constants.A <= 1 and 0 <= constants.B < math.inf):
-        raise ValueError(f"a three point compressor has 0 < A <= 1 and 0 <= B; got A = {constants.A}, B = {constants.B}.")
+        raise ValueError(
+            f"a three point compressor has 0 < A <= 1 and 0 <= B; got A = {constants.A}, B = {constants.B}."
+        )

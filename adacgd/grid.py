@@ -1,0 +1,179 @@
+"""Grids of runs in one compiled program: step sizes, zetas, keys and whole methods as data."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from adacgd import loop
+from adacgd.host import (
+    Asked,
+    Drive,
+    Outcome,
+    Progress,
+    Request,
+    ask,
+    make_trace,
+    outcome_of,
+    require_run,
+    starting_point,
+)
+from adacgd.theory.stepsizes import stepsize as theory_stepsize
+from adacgd.trace import Columns, Trace
+
+BLOCK = 64  # runs in one compiled program: beyond some 16 a run costs no less, and memory grows (performance.md 3)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Grid:
+    """The runs of a sweep: `grid[i, j]` is a `Trace`, cut at its own outcome; `grid.axes` says what i and j count."""
+
+    axes: dict[str, list[Any]]
+    _runs: list[tuple[Asked, Columns, int, Outcome]] = dataclasses.field(repr=False)
+    _record_every: int = dataclasses.field(repr=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the axes."""
+        return tuple(len(values) for values in self.axes.values())
+
+    def __getitem__(self, index: int | tuple[int, ...]) -> Trace:
+        index = index if isinstance(index, tuple) else (index,)
+        if len(index) != len(self.shape):
+            raise IndexError(
+                f"this grid has axes {', '.join(self.axes)}: give {len(self.shape)} indices, got {len(index)}."
+            )
+        positive = [range(length)[i] for i, length in zip(index, self.shape, strict=True)]
+        asked, whole, run, outcome = self._runs[int(np.ravel_multi_index(positive, self.shape))]
+        return make_trace(asked, whole, run, outcome, self._record_every)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+def sweep(
+    problem: Any,
+    uplink: Any,
+    downlink: Any = None,
+    *,
+    stepsizes: Sequence[float] | None = None,
+    multiples: Sequence[float] | None = None,
+    regime: str = "nonconvex",
+    zetas: Sequence[float] | None = None,
+    keys: Sequence[Any] | None = None,
+    rounds: int = 1000,
+    x0: Any = None,
+    record_every: int = 1,
+    tolerance: float | None = None,
+    progress: Progress | None = None,
+) -> Grid:
+    """`simulate` over a grid, in one compiled program for each kind of method and block of runs.
+
+    uplink: a method, or a list of them, which is then the first axis. Axes follow in the order uplinks, stepsizes (or
+    multiples), zetas, keys, those given. stepsizes: steps. multiples: instead, steps as multiples of what the theorem
+    of `regime` allows each method with each zeta. zetas: replace the method's zeta; one that has none is an error.
+    progress: called with (runs done, runs). The rest as in `simulate`. A run that has ended is frozen, not stopped for.
+    A sweep and a single run are two programs: equal to rounding while the step is stable; publish rows of `simulate`.
+    Raises ValueError or TypeError before anything is compiled.
+    """
+    require_run("sweep", rounds, record_every, tolerance)
+    axes, requests = _requests(problem, uplink, downlink, stepsizes, multiples, regime, zetas, keys)
+    asked = [ask(request, tolerance) for request in requests]
+    start = starting_point(problem, x0)
+    runs: list[Any] = [None] * len(asked)
+    done = 0
+    for block in _blocks(asked):
+        settings = _stacked([asked[i].setting for i in block])
+        carry = loop.begin_many(problem, settings, start)
+        drive = Drive(loop.stretch_many, problem, settings, carry, (_padded(len(block)),))
+        whole = drive.run(0, rounds, record_every, None)
+        outcomes = outcome_of(drive.carry)
+        for place, i in enumerate(block):
+            runs[i] = (asked[i], whole, place, jax.tree.map(lambda leaf, place=place: leaf[place], outcomes))
+        done += len(block)
+        if progress is not None:
+            progress(done, len(asked))
+    return Grid(axes, runs, record_every)
+
+
+def _requests(
+    problem: Any, uplink: Any, downlink: Any, stepsizes: Any, multiples: Any, regime: str, zetas: Any, keys: Any
+) -> tuple[dict[str, list[Any]], list[Request]]:
+    """The axes given, in order, and the request at each point of their product."""
+    if (stepsizes is None) == (multiples is None):
+        raise ValueError("sweep takes either stepsizes=[...] or multiples=[...] (of the theorem's step), one of them.")
+    given = {
+        "uplinks": uplink if isinstance(uplink, list | tuple) else None,
+        "stepsizes": stepsizes,
+        "multiples": multiples,
+        "zetas": zetas,
+        "keys": keys,
+    }
+    axes = {name: _axis(name, values) for name, values in given.items() if values is not None}
+    requests = []
+    for point in itertools.product(*axes.values()):
+        at = dict(zip(axes, point, strict=True))
+        method = _with_zeta(at.get("uplinks", uplink), at["zetas"]) if "zetas" in at else at.get("uplinks", uplink)
+        gamma = at.get("stepsizes")
+        if gamma is None:
+            gamma = _multiple(at["multiples"]) * _theory(problem, method, downlink, regime)
+        requests.append(Request(problem, method, downlink, gamma, at.get("keys", 0)))
+    return axes, requests
+
+
+def _axis(name: str, values: Any) -> list[Any]:
+    if isinstance(values, str) or (np.ndim(values) == 0 and not isinstance(values, list | tuple)):
+        raise TypeError(f"sweep({name}=...) must be a sequence, got {values!r}; for a single one use [{values!r}].")
+    if len(values) == 0:
+        raise ValueError(f"sweep({name}=...) is empty: there is nothing to run.")
+    return list(values)
+
+
+def _with_zeta(method: Any, zeta: float) -> Any:
+    if "zeta" not in {field.name for field in dataclasses.fields(method)}:
+        raise ValueError(
+            f"sweep(zetas=...): {type(method).__name__} has no zeta; leave out zetas, or sweep LAG, CLAG, AdaCGD."
+        )
+    return dataclasses.replace(method, zeta=zeta)
+
+
+def _multiple(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < math.inf:
+        raise ValueError(f"sweep(multiples=...) must be finite numbers > 0, got {value!r}.")
+    return float(value)
+
+
+def _theory(problem: Any, method: Any, downlink: Any, regime: str) -> float:
+    unit = ask(Request(problem, method, downlink, 1.0, 0))
+    return theory_stepsize(problem.smoothness, unit.constants[0], regime, unit.constants[1])
+
+
+def _blocks(asked: list[Asked]) -> list[list[int]]:
+    """Runs that share a program, in blocks: the same structure and the same shapes."""
+    groups: dict[Any, list[int]] = {}
+    for i, one in enumerate(asked):
+        leaves = tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(one.setting))
+        groups.setdefault((jax.tree.structure(one.setting), leaves), []).append(i)
+    return [group[at : at + BLOCK] for group in groups.values() for at in range(0, len(group), BLOCK)]
+
+
+def _padded(runs: int) -> int:
+    """Sizes that share a program: the next power of two."""
+    return 1 << (runs - 1).bit_length()
+
+
+def _stacked(settings: list[loop.Setting]) -> loop.Setting:
+    """One setting whose leaves have a first axis, filled up with the last."""
+    settings = settings + settings[-1:] * (_padded(len(settings)) - len(settings))
+
+    def stack(*leaves: Any) -> Any:
+        if jnp.issubdtype(leaves[0].dtype, jax.dtypes.prng_key):
+            return jnp.stack(leaves)
+        return np.stack([np.asarray(leaf) for leaf in leaves])
+
+    return jax.tree.map(stack, *settings)
