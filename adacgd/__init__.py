@@ -8,6 +8,7 @@ trace = ac.simulate(problem, uplink, stepsize=gamma, rounds=1000)
 
 from adacgd import theory
 from adacgd.adaptive import AdaCGD
+from adacgd.certify import Certificate, certify
 from adacgd.compressors import ContractiveRandK, Identity, RandK, Shrunk, Sign, TopK
 from adacgd.compressors.base import Compressor, Draw, Message, Unbiased
 from adacgd.cost import Cost
@@ -26,6 +27,7 @@ __all__ = [
     "GD",
     "LAG",
     "AdaCGD",
+    "Certificate",
     "Compressor",
     "ContractiveRandK",
     "Cost",
@@ -40,6 +42,7 @@ __all__ = [
     "TopK",
     "Trace",
     "Unbiased",
+    "certify",
     "module",
     "simulate",
     "static",

@@ -1,6 +1,7 @@
 """The host's side of a run: requests checked before anything is compiled, rows planned, fetched and made a `Trace`."""
 
 import math
+import operator
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
@@ -12,7 +13,7 @@ import numpy as np
 from adacgd import loop
 from adacgd.compressors.base import as_key
 from adacgd.cost import Cost
-from adacgd.estimators import lifted
+from adacgd.estimators import Lifted, lifted
 from adacgd.mechanisms import AB, GD
 from adacgd.trace import Columns, InitialCost, Trace, columns
 
@@ -181,7 +182,7 @@ def ask(request: Request, tolerance: float | None = None, verify: bool = False) 
 
     dim, dtype, smoothness = problem.dim, problem.x0.dtype, problem.smoothness
     up = lifted(uplink, "uplink", dim, dtype)
-    down = lifted(GD() if downlink is None else downlink, "downlink", dim, dtype)
+    down = Lifted(GD()) if downlink is None else lifted(downlink, "downlink", dim, dtype)
     constants = (_constants(uplink, dim, problem.n), None if downlink is None else _constants(downlink, dim, 1))
     expected = (constants[0].A, constants[0].B, smoothness.L_minus, smoothness.L_plus) if verify else ()
     setting = loop.Setting(
@@ -223,7 +224,7 @@ def _same(old: Any, new: Any) -> bool:
     if old is new:
         return True
     leaves, others = jax.tree.leaves(old), jax.tree.leaves(new)
-    alike: bool = jax.tree.structure(old) == jax.tree.structure(new)
+    alike = bool(operator.eq(jax.tree.structure(old), jax.tree.structure(new)))
     return alike and all(np.array_equal(_raw(a), _raw(b)) for a, b in zip(leaves, others, strict=True))
 
 
@@ -238,7 +239,7 @@ class Outcome(NamedTuple):
     status: int
     round: int
     x: np.ndarray
-    slack: loop.Slack
+    slack: loop.Slack | None
 
 
 def outcome_of(carry: loop.Carry) -> Outcome:

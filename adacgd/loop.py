@@ -51,10 +51,7 @@ class Count(NamedTuple):
 class Tally(NamedTuple):
     """What is summed from one recorded row to the next."""
 
-    scalars_up: Count  # (n,)
-    extra_bits_up: Count  # (n,)
-    scalars_down: Count  # ()
-    extra_bits_down: Count  # ()
+    sent: Count  # (n + 1, 2): scalars and extra bits of each worker, and in the last row of the server
     grad_sq: jax.Array  # () |grad f(x^t)|^2 summed over the rounds begun
 
 
@@ -78,7 +75,7 @@ class Carry(NamedTuple):
     status: jax.Array  # () int32: RUNNING, CONVERGED, DIVERGED
     outcome_round: jax.Array  # () int32: where the status was decided
     tally: Tally
-    slack: Slack
+    slack: Slack | None  # None unless asked for
 
 
 class Row(NamedTuple):
@@ -184,7 +181,6 @@ def begin(problem: Any, setting: Setting, x0: jax.Array) -> Carry:
     # minimum propagates a NaN of the loss, and infinity * 0 is one too: then no gradient norm passes the ceiling
     ceiling = BLOW_UP * jnp.maximum(1, jnp.where(jnp.isfinite(grad_sq), grad_sq, jnp.nan)) + 0 * loss
     status = status_of(grad_sq, ceiling, setting.tolerance_sq)
-    nothing = _no_tally(n, x0.dtype)
     zero = jnp.zeros((), x0.dtype)
     return Carry(
         state=State(x0, grads, grads, u, u, *memories),
@@ -195,14 +191,14 @@ def begin(problem: Any, setting: Setting, x0: jax.Array) -> Carry:
         level=jnp.zeros(n, jnp.int32),
         status=status,
         outcome_round=jnp.zeros((), jnp.int32),
-        tally=nothing,
-        slack=Slack(zero, zero, zero),
+        tally=_no_tally(n, x0.dtype),
+        slack=Slack(zero, zero, zero) if setting.expected else None,
     )
 
 
 def _no_tally(n: int, dtype: Any) -> Tally:
-    each, one = jnp.zeros(n, jnp.int32), jnp.zeros((), jnp.int32)
-    return Tally(Count(each, each), Count(each, each), Count(one, one), Count(one, one), jnp.zeros((), dtype))
+    nothing = jnp.zeros((n + 1, 2), jnp.int32)
+    return Tally(Count(nothing, nothing), jnp.zeros((), dtype))
 
 
 def record(carry: Carry) -> Row:
@@ -216,14 +212,11 @@ def one_round(problem: Any, setting: Setting, t: jax.Array, carry: Carry, row_en
     state, loss, up, down = advance(problem, setting, t, carry.state, row_ends_here)
     grad_sq = sq(jnp.mean(state.grads, axis=0))
     status = status_of(grad_sq, carry.ceiling, setting.tolerance_sq)
-    tally = Tally(
-        carry.tally.scalars_up.add(up.cost.scalars),
-        carry.tally.extra_bits_up.add(up.cost.extra_bits),
-        carry.tally.scalars_down.add(down.cost.scalars),
-        carry.tally.extra_bits_down.add(down.cost.extra_bits),
-        carry.tally.grad_sq + carry.grad_sq,
-    )
-    slack = jax.tree.map(jnp.maximum, carry.slack, _slack(setting.expected, carry.state, state))
+    sent = jnp.concatenate([jnp.stack(up.cost, axis=1), jnp.stack(down.cost)[None]])
+    tally = Tally(carry.tally.sent.add(sent), carry.tally.grad_sq + carry.grad_sq)
+    slack = None
+    if setting.expected:
+        slack = jax.tree.map(jnp.maximum, carry.slack, _slack(setting.expected, carry.state, state))
     new = Carry(
         state, loss, row_ends_here, grad_sq, carry.ceiling, up.level, status, (t + 1).astype(jnp.int32), tally, slack
     )
@@ -232,9 +225,6 @@ def one_round(problem: Any, setting: Setting, t: jax.Array, carry: Carry, row_en
 
 def _slack(expected: tuple[jax.Array, ...], old: State, new: State) -> Slack:
     """Left over right of this round's inequalities; the right side allows for rounding, as the trigger does."""
-    zero = jnp.zeros((), old.x.dtype)
-    if not expected:
-        return Slack(zero, zero, zero)
     A, B, L_minus, L_plus = expected
     eps = jnp.finfo(old.x.dtype).eps
     step = jnp.sqrt(sq(new.x - old.x))

@@ -129,8 +129,8 @@ SUMS = ("grad_sq_sum", "scalars_up", "extra_bits_up", "scalars_down", "extra_bit
 def columns(rounds: np.ndarray, row: Any) -> Columns:
     """Rows as the compiled loop gave them, leaves (S, R, ...), with every count joined in int64."""
 
-    def whole(count: Any) -> np.ndarray:
-        return np.asarray(count.low, np.int64) + (np.asarray(count.high, np.int64) << 16)
+    low, high = row.tally.sent
+    sent = np.asarray(low, np.int64) + (np.asarray(high, np.int64) << 16)  # (S, R, n + 1, 2), the server last
 
     return Columns(
         rounds=np.asarray(rounds, np.int64),
@@ -140,8 +140,8 @@ def columns(rounds: np.ndarray, row: Any) -> Columns:
         H=np.asarray(row.H),
         level=np.asarray(row.level),
         grad_sq_sum=np.asarray(row.tally.grad_sq, np.float64),
-        scalars_up=whole(row.tally.scalars_up),
-        extra_bits_up=whole(row.tally.extra_bits_up),
-        scalars_down=whole(row.tally.scalars_down),
-        extra_bits_down=whole(row.tally.extra_bits_down),
+        scalars_up=sent[:, :, :-1, 0],
+        extra_bits_up=sent[:, :, :-1, 1],
+        scalars_down=sent[:, :, -1, 0],
+        extra_bits_down=sent[:, :, -1, 1],
     )

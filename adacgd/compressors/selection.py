@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 _WORD = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
+_FEW = 256  # coordinates up to which a masked sum for each level costs less than the steps of a running sum
 _BLOCK = 64  # columns of a block of the running sums: one small triangular product instead of a scan over d
 
 
@@ -70,7 +71,11 @@ def tail_sums(ordered: jax.Array, kept: jax.Array) -> jax.Array:
     d = ordered.shape[-1]
     float_type = {2: jnp.float16, 4: jnp.float32, 8: jnp.float64}[ordered.dtype.itemsize]
     magnitudes = jax.lax.bitcast_convert_type(ordered, float_type)
-    sums = _running_sums(magnitudes * magnitudes)
+    squares = magnitudes * magnitudes
+    if d <= _FEW:
+        left = jax.lax.broadcasted_iota(kept.dtype, (*kept.shape, d), kept.ndim) < (d - kept[..., None])
+        return jnp.sum(jnp.where(left, squares[..., None, :], 0), axis=-1)
+    sums = _running_sums(squares)
     left = jnp.take_along_axis(sums, jnp.maximum(d - kept - 1, 0), axis=-1)
     return jnp.where(kept >= d, 0, left)
 
