@@ -72,12 +72,21 @@ def _count(name: str, part: str, value: Any) -> jax.Array:
     return jnp.asarray(value, jnp.int32)
 
 
+def in_precision(link: Estimator, dtype: Any) -> Estimator:
+    """Its Python numbers as arrays, floats in the precision of the run, so that a sweep can stack them."""
+
+    def array(leaf: Any) -> Any:
+        return jnp.asarray(leaf, dtype) if isinstance(leaf, float) else jnp.asarray(leaf)
+
+    return jax.tree.map(array, link)
+
+
 def lifted(link: Any, where: str, dim: int, dtype: Any) -> Estimator:
     """An uplink or downlink in the form the loop knows. `where` names the argument in errors. Raises TypeError."""
     if isinstance(link, Estimator):
-        return link
+        return in_precision(link, dtype)
     if isinstance(link, ThreePoint):
-        return Lifted(tabulated(link, dim, dtype))
+        return in_precision(Lifted(tabulated(link, dim, dtype)), dtype)
     if isinstance(link, Compressor | Unbiased):
         wrapped = f"EF21({link!r})" if isinstance(link, Compressor) else f"EF21(Shrunk({link!r}))"
         raise TypeError(f"simulate({where}={link!r}) is a compressor, not a mechanism; use {wrapped}.")

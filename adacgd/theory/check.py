@@ -45,7 +45,7 @@ def check(trace: Any, regime: str = "nonconvex") -> Check:
     """
     if trace.precision != "float64":
         raise ValueError(
-            f"check(trace): a bound cannot be certified on a {trace.precision} run, where rounding is of the size of what "
+            f"check(trace): a bound cannot be certified on a {trace.precision} run, where rounding is as large as what "
             'is compared; run in double precision: jax.config.update("jax_enable_x64", True) and dtype="float64".'
         )
     allowed = stepsize(trace.smoothness, trace.uplink_constants, regime, trace.downlink_constants)
