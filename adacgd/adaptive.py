@@ -1,6 +1,6 @@
 """AdaCGD: ladders of levels and the trigger that chooses among them (AdaCGD paper; theory.md section 2)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -67,7 +67,9 @@ class AdaCGD(ThreePoint):
 
 
 def _checked_levels(levels: Any) -> Any:
-    if not isinstance(levels, Sequence) or isinstance(levels, str):
+    if isinstance(levels, Compressor | type | str | Iterator):
+        raise TypeError(f"AdaCGD(levels=...) must be a list of compressors, cheapest first; got {levels!r}.")
+    if not isinstance(levels, Sequence):
         return levels  # jax, rebuilding the instance with something that stands for a subtree
     levels = tuple(levels)
     if not levels:

@@ -65,17 +65,18 @@ class Ladder(NamedTuple):
 
 def received(h: jax.Array, sent: jax.Array, x: jax.Array) -> jax.Array:
     """h + sent, except that a coordinate that arrives without loss is x_j itself: h_j + (x_j - h_j) may round away."""
-    return jnp.where(sent == x - h, x, h + sent)
+    whole = (sent == x - h) | (jnp.isnan(sent) & jnp.isnan(x - h))  # NaN in h does not outlive a full send
+    return jnp.where(whole, x, h + sent)
 
 
 def accurate(error: jax.Array, zeta: Any, moved: jax.Array) -> jax.Array:
     """The trigger: is the squared error within zeta |x - y|^2? A tie means yes, hence *skip* at level 0.
 
     moved: |x - y|^2. The factor 1 + 64 eps covers different orders of summation and nothing else, so that rounding
-    never decides a tie (architecture.md decision 6). Not a number is never accurate, so a run that blows up keeps
-    sending and is seen.
+    never decides a tie (architecture.md decision 6). Not a number is never accurate and infinity no measure, so
+    a run that blows up keeps sending and is seen.
     """
-    return error <= zeta * moved * (1 + 64 * jnp.finfo(error.dtype).eps)
+    return (error <= zeta * moved * (1 + 64 * jnp.finfo(error.dtype).eps)) & (moved < jnp.inf)
 
 
 def choose(which: jax.Array, one: Message, other: Message) -> Message:

@@ -128,6 +128,8 @@ def _least_nonzero(weighted: Any) -> tuple[float | None, str]:
     gram = dense.T @ dense if dense.shape[1] <= dense.shape[0] else dense @ dense.T
     eigenvalues = 2 * scipy.linalg.eigvalsh(gram)
     positive = eigenvalues[eigenvalues > ZERO_CUT * eigenvalues[-1]]
+    if positive.size == 0:
+        return None, "none: all features are zero"
     return float(positive[0]), f"exact: least eigenvalue above {ZERO_CUT:g} of the largest"
 
 

@@ -68,7 +68,7 @@ def quadratic_minimum(A: np.ndarray, b: np.ndarray, least: float, cut: float) ->
     if least < -cut:
         return Minimum(None, -np.inf, "none: the mean matrix has a negative eigenvalue")
     x = np.linalg.lstsq(A, b, rcond=1e-12)[0]
-    if np.linalg.norm(A @ x - b) > 1e-8 * max(1.0, float(np.linalg.norm(b))):
+    if np.linalg.norm(A @ x - b) > 1e-8 * float(np.linalg.norm(b)):
         return Minimum(None, -np.inf, "none: the linear term leaves the range of the mean matrix")
     value = float(x @ A @ x / 2 - b @ x)
     return Minimum(value, value, "exact: least squares", x)

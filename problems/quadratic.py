@@ -218,7 +218,7 @@ def _tridiagonal_minimum(diag: float, off: float, b0: float, dim: int) -> Minimu
     if eigenvalues.min() < -cut:
         return Minimum(None, -np.inf, "none: the mean matrix has a negative eigenvalue")
     nonzero = eigenvalues > cut
-    if np.any(np.abs(first[~nonzero]) > 1e-8 * max(1.0, abs(b0))):
+    if np.any(np.abs(first[~nonzero]) > 1e-8 * abs(b0)):
         return Minimum(None, -np.inf, "none: the linear term leaves the range of the mean matrix")
     value = float(-np.sum(first[nonzero] ** 2 / eigenvalues[nonzero]) / 2)
     return Minimum(value, value, "exact: eigenbasis of the path")

@@ -112,7 +112,7 @@ def require_fits(owner: str, name: str, value: int, dim: int) -> None:
 
 def require_nonnegative(owner: str, name: str, value: Any) -> None:
     """A finite number >= 0, checked where it is concrete. Raises ValueError."""
-    if isinstance(value, str | bytes | bool) or value is None:
+    if isinstance(value, str | bytes | bool | complex | list | tuple | type | Compressor) or value is None:
         raise ValueError(f"{owner}({name}=...) must be a finite number >= 0, got {value!r}.")
     if concrete(value) and not (np.all(np.isfinite(value)) and np.all(np.asarray(value) >= 0)):
         raise ValueError(f"{owner}({name}=...) must be a finite number >= 0, got {value}.")

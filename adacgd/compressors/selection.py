@@ -75,7 +75,8 @@ def tail_sums(ordered: jax.Array, kept: jax.Array) -> jax.Array:
     if d <= _FEW:
         left = jax.lax.broadcasted_iota(kept.dtype, (*kept.shape, d), kept.ndim) < (d - kept[..., None])
         return jnp.sum(jnp.where(left, squares[..., None, :], 0), axis=-1)
-    sums = _running_sums(squares)
+    finite = squares < jnp.inf  # ascending: a product with 0 must not turn what stands above into NaN below it
+    sums = jnp.where(finite, _running_sums(jnp.where(finite, squares, 0)), squares)
     left = jnp.take_along_axis(sums, jnp.maximum(d - kept - 1, 0), axis=-1)
     return jnp.where(kept >= d, 0, left)
 

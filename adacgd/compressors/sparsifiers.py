@@ -83,7 +83,7 @@ class RandK(Unbiased):
         """d/k times a random k of the entries, zeros elsewhere."""
         require_fits("RandK", "k", self.k, x.size)
         kept = random_subset(key, x.size, self.k)
-        return Message(jnp.where(kept, x * (x.size / self.k), 0), sparse_cost(self.k, x.size))
+        return Message(jnp.where(kept, x * float(x.size / self.k), 0), sparse_cost(self.k, x.size))
 
     def omega(self, dim: int) -> float:
         """d/k - 1."""
