@@ -1,0 +1,42 @@
+"""The README's promises: its program runs, its commands are the first two `sh` blocks and one line each."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.M | re.S)
+
+
+def test_the_program_runs_as_printed(capsys):
+    exec(compile(blocks("python")[0], "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "converged at round" in printed and "float64" in printed and "the claim stands" in printed
+
+
+def test_the_first_two_commands_are_one_line_each_and_stand_alone():
+    first, second = blocks("sh")[:2]
+    for command in (first, second):
+        assert command.count("\n") == 1 and command.startswith("python3 -m venv")
+    assert "adacgd reproduce headline" in first and "pytest" in second
+
+
+def test_a_whole_program_stands_before_line_50():
+    assert README[: README.index("print(grid.shape")].count("\n") < 50
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_docs_programs_run():
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for program in re.findall(r"^```python\n(.*?)^```$", page.read_text(), flags=re.M | re.S):
+            exec(compile(program, page.name, "exec"), {})
