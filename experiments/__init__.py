@@ -1,0 +1,1 @@
+"""Specs, figures and the command line: the rooms that know disks and terminals."""

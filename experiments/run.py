@@ -1,0 +1,154 @@
+"""One request from data to files: load, run, tell, write. What can be wrong is found before the first run."""
+
+import datetime
+import hashlib
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments import store
+from experiments.spec import BadRequest, Spec
+
+DONE, FAILED, BAD_REQUEST, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+@dataclass(frozen=True)
+class Job:
+    """A spec, and what to do with what it finds."""
+
+    spec: Spec
+    out: Path
+    data_dir: str | None = None
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A job whose data and problem are there and fit."""
+
+    job: Job
+    data: Any
+    problem: Any
+
+
+def prepare(job: Job) -> Ready:
+    """Load the data and build the problem. Raises BadRequest; nothing has been written then."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)  # bounds are certified in double precision only (architecture.md 9)
+    import problems
+    from experiments import headline
+
+    asked = job.spec.problem
+    try:
+        store.require_writable(job.out)
+        for kind in ("png", "pdf", "csv", "json"):
+            if (job.out / f"{job.spec.name}.{kind}").is_dir():
+                raise IsADirectoryError(f"{job.out / f'{job.spec.name}.{kind}'} is a folder")
+        data = problems.load(asked.data, path=asked.path, data_dir=job.data_dir)
+        if job.data_dir is not None and (asked.path is not None or data.source == "embedded"):
+            where = "--path names the file" if asked.path is not None else f"{data.name} is embedded"
+            raise ValueError(f"--data-dir has no effect: {where}")
+        problem = problems.logistic(data, asked.workers, asked.regulariser, asked.strength, asked.partition)
+    except (ValueError, OSError) as error:
+        raise BadRequest(str(error)) from None
+    headline.choices(job.spec, problem.dim)
+    return Ready(job, data, problem)
+
+
+def perform(ready: Ready, show_table: bool) -> tuple[int, list[dict[str, Any]]]:
+    """Run it, tell it and write it; the exit code and the rows."""
+    from experiments import figures, headline, terminal
+
+    job, spec = ready.job, ready.job.spec
+    began = time.perf_counter()
+    with terminal.progress() as progress:
+        outcome = headline.run(ready.problem, spec, progress)
+        rows = [{"experiment": spec.name, "data": ready.data.name, **told.row()} for told in outcome.told]
+        seconds = time.perf_counter() - began
+        rounded = f"{ready.data.name}, d = {ready.problem.dim}"
+        figure, undrawn = figures.headline(outcome, rounded)
+        files = {
+            **figures.render(figure),
+            "csv": headline.curves(outcome).encode(),
+            "json": store.json_text(record(ready, outcome, rows, undrawn, seconds)).encode(),
+        }
+    if show_table:
+        terminal.show(outcome, rounded, seconds)
+    for words in (*outcome.notes, *undrawn):
+        terminal.note(f"note: {words}")
+    try:
+        store.commit({job.out / f"{spec.name}.{kind}": content for kind, content in files.items()})
+    except OSError as error:
+        raise BadRequest(f"the files could not be written: {error}") from None
+    terminal.note(f"written: {job.out / spec.name}.png, .pdf, .csv, .json")
+    if not outcome.sound:
+        return FAILED, rows
+    if outcome.diverged_alone:
+        terminal.note(f"diverged: {', '.join(outcome.diverged_alone)}, asked for by itself")
+        return DIVERGED, rows
+    return DONE, rows
+
+
+def record(
+    ready: Ready, outcome: Any, rows: list[dict[str, Any]], undrawn: list[str], seconds: float
+) -> dict[str, Any]:
+    """All numbers, and all that is needed to get them again."""
+    import jax
+
+    from experiments import headline
+
+    smoothness, device = ready.problem.smoothness, jax.devices()[0]
+    return {
+        "experiment": outcome.spec.name,
+        "rows": rows,
+        "finding": headline.finding(outcome),
+        "claims": [
+            {"name": v.claim.name, "words": v.claim.words, "verdict": v.verdict, "reason": v.reason, "value": v.value}
+            for v in outcome.claims
+        ],
+        "notes": [*outcome.notes, *undrawn],
+        "spec": asdict(outcome.spec),
+        "grid": outcome.grid,
+        "data": {
+            "name": ready.data.name,
+            "source": ready.data.source,
+            "sha256": ready.data.sha256,
+            "verified": ready.data.verified,
+            "rows": ready.data.features.shape[0],
+            "dim": ready.problem.dim,
+        },
+        "smoothness": {
+            "L_minus": smoothness.L_minus,
+            "L_plus": smoothness.L_plus,
+            "how": dict(smoothness.how),
+            "f_lower": ready.problem.f_lower,
+        },
+        "initial_bits": 32 * ready.problem.dim,  # the first full gradient of each worker, in no row
+        "conventions": "bits: uplink, per worker, 32 a scalar; wire_bits: indices and levels besides",
+        "cells": [
+            {
+                "method": c.choice.method,
+                "K": c.choice.K,
+                "zeta": c.choice.zeta,
+                "levels": c.choice.levels,
+                "multiple": c.multiple,
+                "stepsize": c.stepsize,
+                "status": c.status,
+                "round": c.round,
+                "bits": c.bits,
+                "grad_norm": c.grad_norm,
+            }
+            for c in outcome.cells
+        ],
+        "made": {
+            "command": ready.job.command,
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "seconds": round(seconds, 2),
+            "precision": outcome.told[0].tuned.precision,
+            "device": f"{device.platform}: {device.device_kind}",
+            "versions": store.versions(),
+            "spec_sha256": hashlib.sha256(store.json_text(asdict(outcome.spec)).encode()).hexdigest(),
+        },
+    }

@@ -1,0 +1,93 @@
+"""What a terminal shows: the table on stdout, a progress bar on stderr where somebody watches, notes."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from experiments import headline
+
+WIDTH = 100  # of what goes into a pipe, where nobody has a width
+COLOURS = {"holds": "green", "does not hold": "bold red", "not judged": "yellow"}
+
+
+def out() -> Console:
+    """Standard output, as it is now."""
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+
+
+@contextmanager
+def progress() -> Iterator[headline.Progress | None]:
+    """A bar on stderr; None where it is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, object] = {}
+
+        def show(what: str, done: int, of: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=of)
+            bar.update(tasks[what], completed=done)  # type: ignore[arg-type]
+
+        yield show
+
+
+def verdict(words: str, ratio: float | None = None) -> Text:
+    """A verdict in its colour."""
+    return Text(words, style=COLOURS[words])
+
+
+def show(outcome: headline.Outcome, data: str, seconds: float) -> None:
+    """The table, the verdicts, and who won."""
+    console, spec = out(), outcome.spec
+    problem = spec.problem
+    quick = ", quick grid" if spec.quick else ""
+    console.print(
+        f"{spec.title}: {data}, {problem.workers} workers, {problem.partition}, {problem.regulariser} regulariser "
+        f"{problem.strength:g}{quick}",
+        soft_wrap=True,
+    )
+    table = Table()
+    table.add_column("method", no_wrap=True)
+    table.add_column("tuned")
+    for name in ("step", "rounds", "bits/worker", "wire bits", "ratio at 1x"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("bound", no_wrap=True)
+    best = outcome.winner
+    for told in outcome.told:
+        row = told.row()
+        if row["status"] == "diverged":
+            numbers = (f"diverged at {row['ran']}", "-", "-")
+        elif row["rounds"] is None:
+            numbers = ("not reached", "-", "-")
+        else:
+            numbers = (f"{row['rounds']:,}", f"{row['bits']:,.0f}", f"{row['wire_bits']:,.0f}")
+        ratio = "-" if row["ratio"] is None else f"{row['ratio']:.3f}"
+        style = "bold" if told is best else ""
+        cells = (told.choice.method, told.choice.words(), f"{told.multiple:g}x", *numbers, ratio)
+        table.add_row(*(Text(cell, style=style) for cell in cells), verdict(told.verdict))
+    console.print(table)
+    tolerance, rounds = spec.budget.tolerance, spec.budget.rounds
+    console.print(
+        f"rounds, bits: to |grad f| <= {tolerance:g}, uplink, without the first full gradient, the same for all; "
+        f"bits are 32 a scalar, wire adds indices and levels; at most {rounds:,} rounds. "
+        "step: a multiple of the method's own theory. ratio: left over right of the theorem at 1x, 1 is the bound."
+    )
+    for told in outcome.told:
+        if told.reason:
+            console.print(f"{told.choice.method}: {told.verdict}: {told.reason}", soft_wrap=True)
+    console.print(Text(headline.finding(outcome), style="bold"))
+    for claim in outcome.claims:
+        console.print(verdict(claim.verdict).append(f": {claim.claim.words} ({claim.reason})", style="default"))
+    console.print(f"{len(outcome.cells):,} runs tuned, {seconds:.0f} s")
+
+
+def note(words: str) -> None:
+    """A line on stderr."""
+    print(words, file=sys.stderr)
