@@ -22,7 +22,25 @@ def static(**kwargs: Any) -> Any:
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
 def module(cls: type[_T]) -> type[_T]:
     """Make `cls` a frozen dataclass registered as a pytree: each field that is not `static` is a leaf or a subtree."""
-    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+    made = dataclasses.dataclass(frozen=True)(cls)
+    fields = dataclasses.fields(made)  # type: ignore[arg-type]
+    fixed = tuple(f.name for f in fields if f.metadata.get("static"))
+    leaves = tuple(f.name for f in fields if f.name not in fixed)
+
+    def with_keys(one: Any) -> tuple[Any, Any]:
+        children = [(jax.tree_util.GetAttrKey(name), getattr(one, name)) for name in leaves]
+        return children, tuple(getattr(one, name) for name in fixed)
+
+    def flat(one: Any) -> tuple[Any, Any]:
+        return [getattr(one, name) for name in leaves], tuple(getattr(one, name) for name in fixed)
+
+    def rebuilt(values: Any, children: Any) -> Any:
+        return made(**dict(zip(fixed, values, strict=True)), **dict(zip(leaves, children, strict=True)))
+
+    # Not `register_dataclass`: in jaxlib 0.10 two such trees compare equal whatever their classes, so that `jit` would
+    # run the program of RandK(3) for ContractiveRandK(3). Registered like this they are told apart.
+    jax.tree_util.register_pytree_with_keys(made, with_keys, rebuilt, flat)
+    return made
 
 
 class Aside:
