@@ -150,10 +150,14 @@ def _select_batched(size: int, batched: list[bool], *arrays: jax.Array) -> tuple
     return _select(*rows(size, batched, *arrays)), (True, True)
 
 
+def _is_plain_top_k(c: Any) -> bool:
+    return type(c) is Identity or (type(c) is TopK and c.coding == "fixed")
+
+
 def tabulated(mechanism: ThreePoint, dim: int, dtype: Any) -> ThreePoint:
     """The one-sort table of a method over Top-K levels; any other method as it is."""
     ladder = mechanism.ladder()
-    if ladder is None or not all(type(c) in (TopK, Identity) for c in ladder.levels):
+    if ladder is None or not all(_is_plain_top_k(c) for c in ladder.levels):
         return mechanism
     ks = [c.k if isinstance(c, TopK) else dim for c in ladder.levels]
     prices = [sparse_cost(c.k, dim) if isinstance(c, TopK) else Cost(dim) for c in ladder.levels]

@@ -1,13 +1,15 @@
 """What a compressor is: two abstract classes, the message they send, and the randomness they may ask for."""
 
 import abc
+import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from adacgd.compressors.codes import Format
 from adacgd.cost import Cost
 from adacgd.module import concrete, module, static
 
@@ -39,11 +41,26 @@ class Draw:
         return {"common": self.common, "round": self.round, "worker": self.worker, "workers": self.workers}
 
 
-class Compressor(abc.ABC):
+class Sharp:
+    """Where a constant cannot be improved. An own compressor may leave all of it out."""
+
+    equality: bool = False  # every x attains it
+
+    def worst(self, dim: int) -> np.ndarray | None:
+        """(dim,) float64, the input that loses most; ones where every x does alike; None where none is known."""
+        return np.ones(dim) if self.equality else None
+
+    def attained(self, dim: int) -> bool:
+        """Whether `worst(dim)` attains the constant, to rounding or to within 1e-6 where it is a supremum."""
+        return self.equality
+
+
+class Compressor(Sharp, abc.ABC):
     """A contractive compressor: E|C(x) - x|^2 <= (1 - alpha) |x|^2 for every x, 0 < alpha <= 1 (theory.md 1.1).
 
-    An own one is a `module` with these two methods. `nonexpansive` promises |C(x)| <= |x|, which sharpens the
-    bidirectional theory. With `shares_randomness` the call takes `common=, round=, worker=, workers=` as keywords.
+    An own one is a `module` with two methods, the call and `alpha`. `nonexpansive` promises |C(x)| <= |x|, which
+    sharpens the bidirectional theory. With `shares_randomness` the call takes `common=, round=, worker=, workers=` as
+    keywords. `worst` and `attained` say where alpha cannot be improved.
     """
 
     nonexpansive: bool = False
@@ -58,8 +75,11 @@ class Compressor(abc.ABC):
         """The contraction constant on R^dim."""
 
 
-class Unbiased(abc.ABC):
-    """E Q(x) = x and E|Q(x) - x|^2 <= omega |x|^2 for every x. `Shrunk(Q)` makes it a `Compressor`."""
+class Unbiased(Sharp, abc.ABC):
+    """E Q(x) = x and E|Q(x) - x|^2 <= omega |x|^2 for every x. `Shrunk(Q)` makes it a `Compressor`.
+
+    `shares_randomness`, `worst` and `attained` as there.
+    """
 
     shares_randomness: bool = False
 
@@ -72,9 +92,69 @@ class Unbiased(abc.ABC):
         """The variance constant on R^dim."""
 
 
+class Coded(abc.ABC):
+    """A compressor whose messages have an exact byte format, which `adacgd.wire` writes and reads.
+
+    The value of a message is what its format rebuilds of its numbers, bit for bit, and its cost is their price.
+    """
+
+    @abc.abstractmethod
+    def format(self, dim: int, float_width: int) -> Format:
+        """The layout of a message of so many coordinates; of those that share randomness, told `workers=`."""
+
+    @abc.abstractmethod
+    def numbers(self, key: jax.Array, x: jax.Array, **shared: Any) -> tuple[np.ndarray, ...]:
+        """What travels of x, host arrays in the order of `format(dim, float_width).fields(dim)`."""
+
+
+def brief(self: Any) -> str:
+    """A `__repr__` that stays short in legends and errors: the call that makes it, less options at their defaults."""
+    values = [(f.name, getattr(self, f.name), f.default) for f in dataclasses.fields(self)]
+    shown = [f"{name}={v!r}" for name, v, default in values if default is dataclasses.MISSING or v != default]
+    return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def fetch(*arrays: Any) -> tuple[np.ndarray, ...]:
+    """Off the device."""
+    return tuple(np.asarray(a) for a in jax.device_get(arrays))
+
+
 def sq(v: jax.Array) -> jax.Array:
     """|v|^2 along the last axis."""
     return jnp.sum(v * v, axis=-1)
+
+
+def settled(v: jax.Array) -> jax.Array:
+    """v, with +0 for -0: a selection that keeps a compiler from contracting a product into the sum that follows it.
+
+    Without it eager, compiled and mapped programs differ in the last bit.
+    """
+    return jnp.where(v != 0, v, 0)
+
+
+def total_of(v: jax.Array) -> jax.Array:
+    """Sum of (d,) by halves, in one fixed order: the same bits in every program, and an error of log2 d roundings."""
+    v = settled(v)
+    while v.shape[0] > 1:
+        half = (v.shape[0] + 1) // 2
+        v = v[:half] + jnp.pad(v[half:], (0, 2 * half - v.shape[0]))
+    return v[0]
+
+
+def working(x: jax.Array) -> jax.Array:
+    """x in the precision to compute in: float16 in float32, others in their own."""
+    return x.astype(jnp.float32) if x.dtype.itemsize == 2 else x
+
+
+def norm_of(x: jax.Array) -> jax.Array:
+    """|x| of (d,), the same bits in every program, scaled by a power of two so that no square leaves the range."""
+    info = jnp.finfo(x.dtype)
+    word = jnp.uint32 if info.bits == 32 else jnp.uint64
+    bits = jax.lax.bitcast_convert_type(jnp.max(jnp.abs(x)), word) >> info.nmant << info.nmant
+    power = jax.lax.bitcast_convert_type(bits, x.dtype)  # 2^e of the largest entry
+    power = jnp.where(power > 0, jnp.minimum(power, info.max / 8), 1)
+    scaled = x * (1 / power)
+    return power * jnp.sqrt(total_of(scaled * scaled))
 
 
 def as_key(key: Any) -> jax.Array:
@@ -94,6 +174,20 @@ def as_key(key: Any) -> jax.Array:
         f"key must be a JAX key or an integer in [0, 2**32), got {type(key).__name__} {key!r}; "
         "build one with jax.random.key(seed) (jax.random.wrap_key_data for raw key words)."
     )
+
+
+def shared_with(part: Any, shared: dict[str, Any], index: int | None = None) -> dict[str, Any]:
+    """The shared randomness as a part takes it: nothing where it asks for none; part `index` of several draws apart."""
+    if not part.shares_randomness:
+        return {}
+    if index is None or "common" not in shared:
+        return shared
+    return {**shared, "common": jax.random.fold_in(shared["common"], index)}
+
+
+def no_constant(owner: Any, why: str) -> NoReturn:
+    """Refuse to name a constant that there is not. Raises ValueError."""
+    raise ValueError(f"{owner!r} has no uniform contraction constant: {why}.")
 
 
 def require_count(owner: str, name: str, value: Any) -> None:
@@ -132,6 +226,14 @@ def require_contractive(owner: str, name: str, part: Any) -> None:
         raise TypeError(f"{owner}({name}=...) takes an object, got the class {part.__name__}; call it first.")
     if isinstance(part, str | bytes | list | tuple | dict | set):
         raise TypeError(f"{owner}({name}=...) must be a Compressor, got {type(part).__name__} {part!r}.")
+
+
+def format_of(part: Any, dim: int, float_width: int, workers: int | None = None) -> Format:
+    """`part.format(...)`, told the number of workers where the part shares randomness. Raises TypeError."""
+    if not isinstance(part, Coded):
+        raise TypeError(f"{type(part).__name__} has no byte format; make it a Coded with `format` and `numbers`.")
+    told = {"workers": workers} if getattr(part, "shares_randomness", False) else {}
+    return part.format(dim, float_width, **told)
 
 
 def alpha_of(part: Compressor, dim: int, workers: int | None = None) -> float:
