@@ -51,7 +51,7 @@ class AdaCGD(ThreePoint):
             enough = accurate(sq(x - best.value), self.zeta, moved)
             sent = compressor(own_key, x - h, **(shared if compressor.shares_randomness else {}))
             cost = Cost(sent.cost.scalars, sent.cost.extra_bits + level_bits(m))
-            best = choose(enough, best, Message(received(h, sent.value, x), cost, j))
+            best = choose(enough, best, Message(received(compressor, h, sent.value, x), cost, j))
         return best
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
@@ -110,7 +110,7 @@ class TopKLadder(ThreePoint):
         kept, level = _select(x - h, sq(x - y), self.ks, self.m, self.zeta, self.may_be_silent)
         sends, j = level > 0, jnp.maximum(level - 1, 0)
         cost = Cost(jnp.where(sends, self.scalars[j], 0), jnp.where(sends, self.extra_bits[j], 0) + self.level_bits)
-        return Message(jnp.where(kept, x, h), cost, level)
+        return Message(jnp.where(kept & (x != h), x, h), cost, level)
 
     def constants(self, dim: int) -> AB:
         """Those of the method it stands for."""

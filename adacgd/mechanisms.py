@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from adacgd.compressors.base import Compressor, Message, alpha_of, require_contractive, require_nonnegative, sq
+from adacgd.compressors.base import Compressor, Message, alpha_of, require_contractive, require_nonnegative, settled, sq
 from adacgd.compressors.sparsifiers import Identity
 from adacgd.cost import Cost, level_bits
 from adacgd.module import module
@@ -63,10 +63,17 @@ class Ladder(NamedTuple):
     level_bits: int
 
 
-def received(h: jax.Array, sent: jax.Array, x: jax.Array) -> jax.Array:
-    """h + sent, except that a coordinate that arrives without loss is x_j itself: h_j + (x_j - h_j) may round away."""
+def received(compressor: Compressor, h: jax.Array, sent: jax.Array, x: jax.Array) -> jax.Array:
+    """h + sent, except that a coordinate that arrives without loss is x_j itself: h_j + (x_j - h_j) may round away.
+
+    It is the vector that a receiver makes, bit for bit: a compressor with a byte format either sends coordinates of x
+    as they are (`verbatim`), or numbers that do not tell x, where a sum that happens to be exact earns no exception.
+    Of own compressors without a format it is not known, and each coordinate is judged by its value.
+    """
+    if not getattr(compressor, "verbatim", True):
+        return h + settled(sent)
     whole = (sent == x - h) | (jnp.isnan(sent) & jnp.isnan(x - h))  # NaN in h does not outlive a full send
-    return jnp.where(whole, x, h + sent)
+    return jnp.where(whole & (sent != 0), x, jnp.where(sent == 0, h, h + sent))
 
 
 def accurate(error: jax.Array, zeta: Any, moved: jax.Array) -> jax.Array:
@@ -130,7 +137,7 @@ class EF21(ThreePoint):
     def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Message:
         """h + C(x - h)."""
         sent = self.compressor(key, x - h, **shared)
-        return Message(received(h, sent.value, x), sent.cost)
+        return Message(received(self.compressor, h, sent.value, x), sent.cost)
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(theta(alpha), beta(alpha)): Young with s* = 1/sqrt(1 - alpha) - 1, which minimises B/A."""

@@ -96,7 +96,11 @@ class Coded(abc.ABC):
     """A compressor whose messages have an exact byte format, which `adacgd.wire` writes and reads.
 
     The value of a message is what its format rebuilds of its numbers, bit for bit, and its cost is their price.
+    `verbatim`: the value is x itself on the coordinates that travel and +0 elsewhere, so that a receiver that holds h
+    can be given those coordinates of x and rounds nothing.
     """
+
+    verbatim: bool = False
 
     @abc.abstractmethod
     def format(self, dim: int, float_width: int) -> Format:

@@ -355,6 +355,11 @@ class Participation(_Combined, Compressor):  # type: ignore[override]
         """As the inner one."""
         return self.compressor.equality
 
+    @property
+    def verbatim(self) -> bool:  # type: ignore[override]
+        """As the inner one."""
+        return getattr(self.compressor, "verbatim", False)
+
     def _active(self, key: jax.Array) -> jax.Array:
         return jax.random.uniform(jax.random.fold_in(key, 1)) < self.p
 

@@ -24,6 +24,7 @@ from adacgd.module import module, static
 class Identity(Compressor, Coded):
     """C(x) = x. alpha = 1. Sends d scalars."""
 
+    verbatim = True
     nonexpansive = True
     equality = True
 
@@ -46,6 +47,11 @@ class Identity(Compressor, Coded):
 
 class Masked(Coded):
     """A compressor whose value is a scaled x on the coordinates of a mask, +0 elsewhere; those are what travels."""
+
+    @property
+    def verbatim(self) -> bool:  # type: ignore[override]
+        """The contractive ones are those that do not scale."""
+        return isinstance(self, Compressor)
 
     @abc.abstractmethod
     def kept(self, key: jax.Array, x: jax.Array, **shared: Any) -> jax.Array:
@@ -144,6 +150,7 @@ class BlockTopK(Compressor, Coded):
     sizes: tuple[int, ...] = static()
     coding: str = static(default="fixed")
     nonexpansive = True
+    verbatim = True
     __repr__ = brief
 
     def __post_init__(self) -> None:
