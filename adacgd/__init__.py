@@ -6,7 +6,7 @@ gamma = ac.theory.stepsize(problem.smoothness, uplink.constants(problem.dim))
 trace = ac.simulate(problem, uplink, stepsize=gamma, rounds=1000)
 """
 
-from adacgd import theory
+from adacgd import theory, wire
 from adacgd.adaptive import AdaCGD
 from adacgd.certify import Certificate, certify
 from adacgd.compressors import (
@@ -106,4 +106,5 @@ __all__ = [
     "static",
     "sweep",
     "theory",
+    "wire",
 ]

@@ -8,11 +8,23 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
-from adacgd.compressors.base import Compressor, Message, require_contractive, require_nonnegative, sq
+from adacgd.compressors.base import Compressor, Message, require_nonnegative, sq
 from adacgd.compressors.selection import largest_mask, magnitude_bits, rows, sort_bits, tail_sums
 from adacgd.compressors.sparsifiers import Identity, TopK, sparse_cost
 from adacgd.cost import Cost, level_bits
-from adacgd.mechanisms import AB, EF21, Ladder, ThreePoint, accurate, choose, received
+from adacgd.mechanisms import (
+    AB,
+    EF21,
+    Ladder,
+    ThreePoint,
+    accurate,
+    choose,
+    compressed,
+    compressor_of,
+    received,
+    require_compressor,
+    single,
+)
 from adacgd.module import Aside, module, static
 
 
@@ -47,23 +59,29 @@ class AdaCGD(ThreePoint):
         """The trigger: silence, then level after level until the error is within zeta |x - y|^2."""
         m, moved = len(self.levels), sq(x - y)
         best = Message(h, Cost(0, level_bits(m)), 0)
-        for j, (own_key, compressor) in enumerate(zip(jax.random.split(key, m), self.levels, strict=True), 1):
+        for j, (own_key, compressor) in enumerate(zip(self.level_keys(key), self.levels, strict=True), 1):
             enough = accurate(sq(x - best.value), self.zeta, moved)
-            sent = compressor(own_key, x - h, **(shared if compressor.shares_randomness else {}))
+            sent = compressed(compressor, own_key, x - h, **(shared if compressor.shares_randomness else {}))
             cost = Cost(sent.cost.scalars, sent.cost.extra_bits + level_bits(m))
             best = choose(enough, best, Message(received(compressor, h, sent.value, x), cost, j))
         return best
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(theta(alpha_m), max(beta(alpha_m), zeta)), the standard pair."""
-        finest = EF21(self.levels[-1]).constants(dim, workers)
-        known = all(c.nonexpansive for c in self.levels)
+        levels = self.ladder().levels
+        finest = EF21(levels[-1]).constants(dim, workers)
+        known = all(c.nonexpansive for c in levels)
         P, Q = (finest.P, finest.Q) if known else (None, None)
         return AB(finest.A, max(finest.B, float(self.zeta)), P, Q)
 
     def ladder(self) -> Ladder:
         """All its levels."""
-        return Ladder(tuple(self.levels), self.zeta, True, level_bits(len(self.levels)))
+        levels = tuple(compressor_of("AdaCGD", f"levels[{j}]", c) for j, c in enumerate(self.levels))
+        return Ladder(levels, single("AdaCGD", "zeta", self.zeta), True, level_bits(len(levels)))
+
+    def level_keys(self, key: Any) -> Any:
+        """One each, so that levels draw independently."""
+        return jax.random.split(key, len(self.levels))
 
 
 def _checked_levels(levels: Any) -> Any:
@@ -75,7 +93,7 @@ def _checked_levels(levels: Any) -> Any:
     if not levels:
         raise ValueError("AdaCGD(levels=...) needs at least one level; give compressors, cheapest first.")
     for j, compressor in enumerate(levels):
-        require_contractive("AdaCGD", f"levels[{j}]", compressor)
+        require_compressor("AdaCGD", f"levels[{j}]", compressor)
     ks = [c.k for c in levels if isinstance(c, TopK)]
     if ks != sorted(set(ks)):
         raise ValueError(
@@ -92,8 +110,8 @@ class TopKLadder(ThreePoint):
     """Any of GD, EF21, LAG, CLAG, AdaCGD whose levels are all Top-K or the identity: one table, one sort, one program.
 
     The nested levels leave the tails of one sorted vector, so that m of them cost what one does. Everything that tells
-    the methods apart is data: they, and every K, zeta and ladder, share one compiled program (architecture.md
-    decision 1). `tabulated` builds it; it is the same map as the method it was made from, to the last bit.
+    the methods apart is data: they, and every K, zeta and ladder, share one compiled program. `tabulated` builds it; it
+    is the same map as the method it was made from, to the last bit.
     """
 
     ks: jax.Array  # (m_padded,) int32, coordinates kept by each level; padded with the last

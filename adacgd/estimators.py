@@ -5,12 +5,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from adacgd.adaptive import tabulated
+from adacgd.adaptive import TopKLadder, tabulated
 from adacgd.compressors.base import Compressor, Draw, Message, Unbiased
 from adacgd.cost import Cost
 from adacgd.mechanisms import AB, ThreePoint
 from adacgd.module import module
+
+NOT_TRACEABLE = (
+    jax.errors.ConcretizationTypeError,  # of which a Python `if` is one kind
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
 
 
 class Estimator(abc.ABC):
@@ -81,15 +88,46 @@ def in_precision(link: Estimator, dtype: Any) -> Estimator:
     return jax.tree.map(array, link)
 
 
-def lifted(link: Any, where: str, dim: int, dtype: Any) -> Estimator:
-    """An uplink or downlink in the form the loop knows. `where` names the argument in errors. Raises TypeError."""
-    if isinstance(link, Estimator):
-        return in_precision(link, dtype)
-    if isinstance(link, ThreePoint):
-        return in_precision(Lifted(tabulated(link, dim, dtype)), dtype)
+def lifted(link: Any, where: str, dim: int, dtype: Any, owner: str = "simulate") -> Estimator:
+    """An uplink or downlink in the form the loop knows; `owner(where=...)` is its name in errors. Raises TypeError."""
     if isinstance(link, Compressor | Unbiased):
         wrapped = f"EF21({link!r})" if isinstance(link, Compressor) else f"EF21(Shrunk({link!r}))"
-        raise TypeError(f"simulate({where}={link!r}) is a compressor, not a mechanism; use {wrapped}.")
+        raise TypeError(f"{owner}({where}={link!r}) is a compressor, not a mechanism; use {wrapped}.")
     if isinstance(link, type):
-        raise TypeError(f"simulate({where}=...) takes an object, got the class {link.__name__}; call it first.")
-    raise TypeError(f"simulate({where}=...) must be a three point map such as EF21(TopK(3)), got {link!r}.")
+        raise TypeError(f"{owner}({where}=...) takes an object, got the class {link.__name__}; call it first.")
+    if not isinstance(link, Estimator | ThreePoint):
+        raise TypeError(f"{owner}({where}=...) must be a three point map such as EF21(TopK(3)), got {link!r}.")
+    _require_modules(link, f"{owner}({where}=...)")
+    if isinstance(link, Estimator):
+        return in_precision(link, dtype)
+    return in_precision(Lifted(tabulated(link, dim, dtype)), dtype)
+
+
+def _require_modules(link: Any, place: str) -> None:
+    """Nothing in the tree that jax cannot carry into a compiled program. Raises TypeError."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(link)[0]:
+        if isinstance(leaf, Compressor | Unbiased | ThreePoint | Estimator):
+            raise TypeError(f"{place}: {type(leaf).__name__} is not a module; write @ac.module above its class.")
+        if not isinstance(leaf, bool | int | float | complex | np.ndarray | np.generic | jax.Array):
+            raise TypeError(
+                f"{place}: {type(link).__name__}{jax.tree_util.keystr(path)} is {leaf!r}; a field holds numbers, "
+                "arrays or modules, and anything else is declared with `= ac.static()`."
+            )
+
+
+def rehearse(link: Estimator, place: str, key: jax.Array, dim: int, dtype: Any, workers: int) -> None:
+    """One message made without numbers, so that what an own map breaks is told before anything is compiled."""
+    if isinstance(link, Lifted) and isinstance(link.map, TopKLadder):
+        return  # nothing in it is the caller's own
+
+    def message(link: Estimator, key: jax.Array, count: jax.Array, x: jax.Array) -> Any:
+        return link.step(Draw(key, key, count, count, workers), link.init(x), x, x, x)
+
+    count, x = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((dim,), dtype)
+    try:
+        jax.eval_shape(message, link, key, count, x)
+    except NOT_TRACEABLE as error:
+        raise TypeError(
+            f"{place}: its code treats a value of the run as a Python or NumPy number (`if`, `and`, `float`, `np.`), "
+            "and values are known only when the compiled program runs; use jnp.where(condition, a, b) and jax.numpy."
+        ) from error

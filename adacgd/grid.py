@@ -3,7 +3,8 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -20,18 +21,22 @@ from adacgd.host import (
     ask,
     make_trace,
     outcome_of,
+    rehearse_links,
     require_run,
     starting_point,
 )
 from adacgd.theory.stepsizes import stepsize as theory_stepsize
-from adacgd.trace import Columns, Trace
+from adacgd.trace import Columns
 
-BLOCK = 64  # runs in one compiled program: beyond some 16 a run costs no less, and memory grows (performance.md 3)
+BLOCK = 64  # runs in one compiled program: beyond some 16 a run costs no less, and memory grows with their number
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Grid:
-    """The runs of a sweep: `grid[i, j]` is a `Trace`, cut at its own outcome; `grid.axes` says what i and j count."""
+    """The runs of a sweep: `grid[i, j]` is a `Trace`, cut at its own outcome; `grid.axes` says what i and j count.
+
+    As in NumPy, fewer indices than axes give the grid of the other axes, and iteration goes along the first axis.
+    """
 
     axes: dict[str, list[Any]]
     _runs: list[tuple[Asked, Columns, int, Outcome]] = dataclasses.field(repr=False)
@@ -42,18 +47,35 @@ class Grid:
         """The lengths of the axes."""
         return tuple(len(values) for values in self.axes.values())
 
-    def __getitem__(self, index: int | tuple[int, ...]) -> Trace:
+    def __getitem__(self, index: int | tuple[int, ...]) -> Any:
         index = index if isinstance(index, tuple) else (index,)
-        if len(index) != len(self.shape):
-            raise IndexError(
-                f"this grid has axes {', '.join(self.axes)}: give {len(self.shape)} indices, got {len(index)}."
-            )
-        positive = [range(length)[i] for i, length in zip(index, self.shape, strict=True)]
-        asked, whole, run, outcome = self._runs[int(np.ravel_multi_index(positive, self.shape))]
-        return make_trace(asked, whole, run, outcome, self._record_every)
+        if len(index) > len(self.shape):
+            raise IndexError(f"this grid has axes {', '.join(self.axes)}: {len(index)} indices are too many.")
+        left, runs = dict(self.axes), self._runs
+        for i in index:
+            name, length = next(iter(left)), len(left.pop(next(iter(left))))
+            runs = _part(name, runs, length, i)
+        if left:
+            return Grid(left, runs, self._record_every)
+        return make_trace(*runs[0], self._record_every)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
 
     def __len__(self) -> int:
         return self.shape[0]
+
+
+def _part(name: str, runs: list[Any], length: int, index: Any) -> list[Any]:
+    """Entry `index` of the first axis, of so many entries, of runs in row-major order."""
+    try:
+        at = range(length)[operator.index(index)]
+    except TypeError:
+        raise TypeError(f"grid[...] takes whole numbers, one an axis; got {index!r} for the axis {name}.") from None
+    except IndexError:
+        raise IndexError(f"grid[...]: the axis {name} has {length} entries, there is none at {index}.") from None
+    each = len(runs) // length
+    return runs[at * each : (at + 1) * each]
 
 
 def sweep(
@@ -83,11 +105,13 @@ def sweep(
     """
     require_run("sweep", rounds, record_every, tolerance)
     axes, requests = _requests(problem, uplink, downlink, stepsizes, multiples, regime, zetas, keys)
-    asked = [ask(request, tolerance) for request in requests]
-    start = starting_point(problem, x0)
+    asked = [_ask(request, tolerance) for request in requests]
+    start = starting_point(problem, x0, "sweep")
     runs: list[Any] = [None] * len(asked)
-    done = 0
-    for block in _blocks(asked):
+    blocks, done = _blocks(asked), 0
+    for block in blocks:
+        rehearse_links(asked[block[0]], "sweep")
+    for block in blocks:
         settings = _stacked([asked[i].setting for i in block])
         carry = loop.begin_many(problem, settings, start)
         drive = Drive(loop.stretch_many, problem, settings, carry, (_padded(len(block)),))
@@ -126,6 +150,10 @@ def _requests(
     return axes, requests
 
 
+def _ask(request: Request, tolerance: float | None = None) -> Asked:
+    return ask(request, tolerance, owner="sweep", step="stepsizes")
+
+
 def _axis(name: str, values: Any) -> list[Any]:
     if isinstance(values, str) or (np.ndim(values) == 0 and not isinstance(values, list | tuple)):
         raise TypeError(f"sweep({name}=...) must be a sequence, got {values!r}; for a single one use [{values!r}].")
@@ -135,11 +163,11 @@ def _axis(name: str, values: Any) -> list[Any]:
 
 
 def _with_zeta(method: Any, zeta: float) -> Any:
-    if "zeta" not in {field.name for field in dataclasses.fields(method)}:
+    if not dataclasses.is_dataclass(method) or "zeta" not in {field.name for field in dataclasses.fields(method)}:
         raise ValueError(
             f"sweep(zetas=...): {type(method).__name__} has no zeta; leave out zetas, or sweep LAG, CLAG, AdaCGD."
         )
-    return dataclasses.replace(method, zeta=zeta)
+    return dataclasses.replace(method, zeta=zeta)  # type: ignore[type-var]
 
 
 def _multiple(value: Any) -> float:
@@ -149,7 +177,7 @@ def _multiple(value: Any) -> float:
 
 
 def _theory(problem: Any, method: Any, downlink: Any, regime: str) -> float:
-    unit = ask(Request(problem, method, downlink, 1.0, 0))
+    unit = _ask(Request(problem, method, downlink, 1.0, 0))
     return theory_stepsize(problem.smoothness, unit.constants[0], regime, unit.constants[1])
 
 

@@ -1,14 +1,18 @@
 """Habits that users rely on beside the constant: each is tried, and told with what was found."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adacgd.compressors.base import Message
-from adacgd.laws import panel
+from adacgd import wire
+from adacgd.compressors.base import Coded, Message
+from adacgd.laws import ask, panel, told
 from adacgd.mechanisms import ThreePoint
+
+ROWS = 64  # that are mapped over at once
 
 
 class Finding(NamedTuple):
@@ -23,88 +27,139 @@ class Finding(NamedTuple):
         return f"{mark:8} {self.habit}" + (f": {self.words}" if self.words else "")
 
 
-@jax.jit
-def _compiled(target: Any, key: jax.Array, vectors: tuple[jax.Array, ...]) -> Message:
-    return target(key, *vectors)
+@functools.partial(jax.jit, static_argnames="workers")
+def _compiled(target: Any, key: jax.Array, vectors: tuple[jax.Array, ...], workers: int) -> Message:
+    return ask(target, key, vectors, workers)
 
 
-@jax.jit
-def _mapped(target: Any, keys: jax.Array, vectors: tuple[jax.Array, ...]) -> Message:
-    return jax.vmap(target)(keys, *vectors)
+@functools.partial(jax.jit, static_argnames="workers")
+def _mapped(target: Any, keys: jax.Array, vectors: tuple[jax.Array, ...], workers: int) -> Message:
+    return jax.vmap(lambda key, vectors: ask(target, key, vectors, workers))(keys, vectors)
 
 
-def of(target: Any, key: jax.Array, dim: int) -> tuple[Finding, ...]:
-    """All habits of a compressor or a map; a map is asked at h = y = 0, where it meets x bare."""
-    ask = lambda x: (jnp.zeros_like(x), jnp.zeros_like(x), x) if isinstance(target, ThreePoint) else (x,)
-    inputs = panel(key, dim)
-    return (
-        _zero(target, key, ask(jnp.zeros(dim))),
-        _same_key(target, key, ask(inputs[5])),
-        _routes(target, key, [ask(x) for x in inputs]),
-        _not_finite(target, key, ask, inputs[5]),
-        _support(target, key, [ask(x) for x in inputs]),
-        _homogeneity(target, key, [(ask(x), ask(4.0 * x)) for x in inputs]),
-    )
+class _Court(NamedTuple):
+    """The target, asked in three ways; a map is asked at h = y = 0, where it meets x bare."""
+
+    target: Any
+    key: jax.Array
+    inputs: jax.Array  # (count, d)
+    workers: int
+
+    def vectors(self, x: jax.Array) -> tuple[jax.Array, ...]:
+        """(x,), or (h, y, x) of any leading shape."""
+        return (jnp.zeros_like(x), jnp.zeros_like(x), x) if self.is_map else (x,)
+
+    @property
+    def is_map(self) -> bool:
+        """Whether it takes h and y too."""
+        return isinstance(self.target, ThreePoint)
+
+    def plain(self, x: jax.Array) -> Message:
+        """Operation by operation."""
+        return ask(self.target, self.key, self.vectors(x), self.workers)
+
+    def compiled(self, x: jax.Array) -> Message:
+        """By one program."""
+        return _compiled(self.target, self.key, self.vectors(x), self.workers)
+
+    def mapped(self, keys: jax.Array, rows: jax.Array) -> Message:
+        """All rows at once."""
+        return _mapped(self.target, keys, self.vectors(rows), self.workers)
 
 
-def _zero(target: Any, key: jax.Array, vectors: tuple[jax.Array, ...]) -> Finding:
-    value = np.asarray(_compiled(target, key, vectors).value)
+def of(target: Any, key: jax.Array, dim: int, workers: int = 4) -> tuple[Finding, ...]:
+    """All habits of a compressor or a map."""
+    court = _Court(target, key, panel(key, dim), workers)
+    return (_zero(court), _same_key(court), _routes(court), _not_finite(court), _support(court), _price(court),
+            _homogeneity(court))  # fmt: skip
+
+
+def _zero(court: _Court) -> Finding:
+    value = np.asarray(court.compiled(jnp.zeros(court.inputs.shape[1])).value)
     good = bool(np.all(value == 0))
     return Finding("zero goes to zero", good, "" if good else f"it becomes {value.ravel()[:4]}")
 
 
-def _same_key(target: Any, key: jax.Array, vectors: tuple[jax.Array, ...]) -> Finding:
+def _same_key(court: _Court) -> Finding:
     """Called twice, compiled not at all: a part that looks at global state answers otherwise the second time."""
-    first, second = (np.asarray(target(key, *vectors).value) for _ in range(2))
+    first, second = (np.asarray(court.plain(court.inputs[5]).value) for _ in range(2))
     good = np.array_equal(first, second, equal_nan=True)
     return Finding("the key decides", good, "" if good else "two calls with one key differ: it depends on other state")
 
 
-def _routes(target: Any, key: jax.Array, inputs: list[tuple[jax.Array, ...]]) -> Finding:
+def _routes(court: _Court) -> Finding:
     """Plain, compiled and mapped: equal to rounding, with the same price."""
-    rows = tuple(jnp.stack(column) for column in zip(*inputs, strict=True))
-    mapped = _mapped(target, jnp.stack([key] * len(inputs)), rows)
-    for i, vectors in enumerate(inputs):
-        routes = [_compiled(target, key, vectors), jax.tree.map(lambda leaf, i=i: _row(leaf, i, len(inputs)), mapped)]
-        if i == len(inputs) - 1:
-            routes.append(target(key, *vectors))
-        for other in routes[1:]:
-            if not np.allclose(other.value, routes[0].value, rtol=1e-12, atol=0, equal_nan=True):
+    rows = jnp.resize(court.inputs, (ROWS, court.inputs.shape[1]))
+    mapped = court.mapped(jnp.stack([court.key] * ROWS), rows)
+    for i, x in enumerate(court.inputs):
+        first = court.compiled(x)
+        routes = [jax.tree.map(lambda leaf, i=i: _row(leaf, i), mapped)]
+        if i == len(court.inputs) - 1:
+            routes.append(court.plain(x))
+        for other in routes:
+            if not np.allclose(other.value, first.value, rtol=1e-12, atol=0, equal_nan=True):
                 return Finding("plain, compiled and mapped agree", False, f"they differ on input {i} of the panel")
-            if [int(c) for c in other.cost] != [int(c) for c in routes[0].cost]:
+            if [int(c) for c in other.cost] != [int(c) for c in first.cost]:
                 return Finding("plain, compiled and mapped agree", False, f"their prices differ on input {i}")
     return Finding("plain, compiled and mapped agree", True, "")
 
 
-def _row(leaf: Any, i: int, length: int) -> Any:
-    return leaf[i] if jnp.ndim(leaf) and jnp.shape(leaf)[0] == length else leaf
+def _row(leaf: Any, i: int) -> Any:
+    return leaf[i] if jnp.ndim(leaf) and jnp.shape(leaf)[0] == ROWS else leaf
 
 
-def _not_finite(target: Any, key: jax.Array, ask: Any, x: jax.Array) -> Finding:
-    """NaN or infinity in x must be seen in the value on some draw in 64, or the coordinate not be sent at all."""
+def _not_finite(court: _Court) -> Finding:
+    """NaN or infinity in x must be seen in the value on some of ROWS draws, or the coordinate not be sent at all."""
+    keys = jax.random.split(court.key, ROWS)
     for bad in (jnp.nan, jnp.inf):
-        vectors = ask(x.at[0].set(bad))
-        keys = jax.random.split(key, 64)
-        rows = tuple(jnp.broadcast_to(v, (64, *v.shape)) for v in vectors)
-        sent = np.asarray(_mapped(target, keys, rows).value)
+        x = court.inputs[5].at[0].set(bad)
+        sent = np.asarray(court.mapped(keys, jnp.broadcast_to(x, (ROWS, x.size))).value)
         if np.all(np.isfinite(sent)) and np.any(sent[:, 0] != 0):
             return Finding("NaN and infinity are shown", False, f"{bad} arrives as {sent[:, 0].max():.3g}")
     return Finding("NaN and infinity are shown", True, "")
 
 
-def _support(target: Any, key: jax.Array, inputs: list[tuple[jax.Array, ...]]) -> Finding:
+def _support(court: _Court) -> Finding:
     """At most k entries of what says that it keeps k, ties or not."""
-    k = getattr(target, "k", None)
+    k = getattr(court.target, "k", None)
     if not isinstance(k, int):
         return Finding("support", None, "it names no k")
-    most = max(int(np.count_nonzero(np.asarray(_compiled(target, key, v).value))) for v in inputs)
+    most = max(int(np.count_nonzero(np.asarray(court.compiled(x).value))) for x in court.inputs)
     return Finding("at most k entries are sent", most <= k, "" if most <= k else f"{most} are sent where k = {k}")
 
 
-def _homogeneity(target: Any, key: jax.Array, pairs: list[Any]) -> Finding:
+def _price(court: _Court) -> Finding:
+    """The bytes of a message, less header and padding, are its claimed cost; and they tell its value, bit for bit."""
+    if not _has_format(court.target):
+        return Finding("price", None, "taken as claimed: it has no byte format")
+    private, shared = told(court.target, court.key, court.workers)
+    dim = court.inputs.shape[1]
+    for x in (jnp.zeros(dim), *court.inputs, court.inputs[5].at[0].set(jnp.nan)):
+        message = court.compiled(x)
+        held: dict[str, Any] = {"h": jnp.zeros(dim), "y": jnp.zeros(dim)} if court.is_map else {}
+        blob = wire.encode(court.target, private, x, **held, **shared)
+        claimed = 64 * int(message.cost.scalars) + int(message.cost.extra_bits)
+        written = 8 * len(blob) - wire.header_bits(blob) - wire.padding_bits(blob)
+        if claimed != written:
+            return Finding("the price is that of the bytes", False, f"{claimed} bits claimed, {written} written")
+        value = wire.decode(blob, h=np.zeros(dim)) if court.is_map else wire.decode(blob)
+        if not np.array_equal(value, np.asarray(message.value), equal_nan=True):
+            return Finding("the bytes tell the value", False, "the receiver makes another vector of them")
+    return Finding("the price is that of the bytes", True, "")
+
+
+def _has_format(target: Any) -> bool:
+    """Whether `wire` can write it: a compressor with a layout, or a map that chooses among such."""
+    if not isinstance(target, ThreePoint):
+        return isinstance(target, Coded)
+    ladder = target.ladder()
+    return ladder is not None and all(isinstance(level, Coded) for level in ladder.levels)
+
+
+def _homogeneity(court: _Court) -> Finding:
     """C(4 x) = 4 C(x): many have it, none must."""
-    for one, four in pairs:
-        a, b = (np.asarray(_compiled(target, key, v).value) for v in (one, four))
+    for x in court.inputs:
+        a, b = (np.asarray(court.compiled(v).value) for v in (x, 4.0 * x))
         if not np.allclose(4 * a, b, rtol=1e-12, atol=0, equal_nan=True):
             return Finding("positively homogeneous", None, "no")
     return Finding("positively homogeneous", None, "yes")

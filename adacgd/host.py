@@ -13,7 +13,7 @@ import numpy as np
 from adacgd import loop
 from adacgd.compressors.base import as_key
 from adacgd.cost import Cost
-from adacgd.estimators import Lifted, lifted
+from adacgd.estimators import Lifted, lifted, rehearse
 from adacgd.mechanisms import AB, GD
 from adacgd.trace import Columns, InitialCost, Trace, columns
 
@@ -49,6 +49,8 @@ class Resume(NamedTuple):
     request: Request
     carry: loop.Carry
     columns: Columns
+    record_every: int
+    tolerance: float | None  # every round before the last was above it
 
 
 def simulate(
@@ -72,8 +74,9 @@ def simulate(
     stepsize: gamma > 0. rounds: T >= 0, counted from x^0 also when `start` is given. x0: (d,), the problem's if None.
     key: a JAX key or an int in [0, 2^32). record_every: rows 0, k, 2k, ... and the last; it changes nothing else.
     tolerance: stop, "converged", at the first |grad f(x)| <= tolerance (not squared).
-    start: a trace of the same problem, uplink, downlink, stepsize and key to continue up to round `rounds`; the result
-        is the uninterrupted run. verify: carry the worst slack of the three point and smoothness inequalities.
+    start: a trace of the same problem, uplink, downlink, stepsize, key and verify to continue up to round `rounds`; the
+        result is the uninterrupted run, and what would make it another (rows or a hit that were not kept) is refused.
+    verify: carry the worst slack of the three point and smoothness inequalities.
     progress: called on the host with (rounds done, rounds) now and then; it cannot touch the result.
     Raises ValueError or TypeError that names the argument before anything is compiled.
     """
@@ -81,15 +84,17 @@ def simulate(
     asked = ask(Request(problem, uplink, downlink, stepsize, key), tolerance, verify)
     past, done = None, 0
     if start is None:
-        carry = loop.begin_one(problem, asked.setting, starting_point(problem, x0))
+        first = starting_point(problem, x0)
+        rehearse_links(asked, "simulate")
+        carry = loop.begin_one(problem, asked.setting, first)
     else:
         if x0 is not None:
             raise ValueError("simulate(start=..., x0=...): a continued run starts where the trace ended; leave out x0.")
-        carry, past = _continued(asked, start, rounds)
+        carry, past = _continued(asked, start, rounds, record_every)
         done = int(past.rounds[-1])
     drive = Drive(loop.stretch_one, problem, asked.setting, carry, ())
     whole = drive.run(done, rounds, record_every, past, progress)
-    resume = Resume(asked.request, drive.carry, whole)
+    resume = Resume(asked.request, drive.carry, whole, record_every, tolerance)
     return make_trace(asked, whole, 0, outcome_of(drive.carry), record_every, resume)
 
 
@@ -146,14 +151,14 @@ def stretch_ends(done: int, rounds: int, record_every: int) -> np.ndarray:
     return ends[ends > done].astype(np.int64)
 
 
-def starting_point(problem: Any, x0: Any) -> jax.Array:
+def starting_point(problem: Any, x0: Any, owner: str = "simulate") -> jax.Array:
     """x^0 as a fresh array in the problem's precision: a run may give its buffers away, never the caller's."""
     own = problem.x0
     if x0 is None:
         return jnp.array(own, copy=True)
     given = np.asarray(x0)
     if given.shape != (problem.dim,) or not np.issubdtype(given.dtype, np.number) or np.iscomplexobj(given):
-        raise ValueError(f"simulate(x0=...) must be {problem.dim} real numbers, got shape {given.shape} {given.dtype}.")
+        raise ValueError(f"{owner}(x0=...) must be {problem.dim} real numbers, got shape {given.shape} {given.dtype}.")
     return jnp.array(given, dtype=own.dtype, copy=True)
 
 
@@ -162,27 +167,35 @@ def require_run(owner: str, rounds: Any, record_every: Any, tolerance: Any) -> N
     for name, value, least in (("rounds", rounds, 0), ("record_every", record_every, 1)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < 2**31 - 1:
             raise ValueError(f"{owner}({name}=...) must be an integer in [{least}, 2**31 - 1), got {value!r}.")
-    if tolerance is not None and not (isinstance(tolerance, int | float | np.number) and 0 < tolerance < math.inf):
+    is_number = isinstance(tolerance, int | float | np.number) and not isinstance(tolerance, bool)
+    if tolerance is not None and not (is_number and 0 < tolerance < math.inf):
         raise ValueError(f"{owner}(tolerance=...) must be a finite number > 0 or None, got {tolerance!r}.")
 
 
-def ask(request: Request, tolerance: float | None = None, verify: bool = False) -> Asked:
-    """The request made ready for the compiled loop, or an error that names what is wrong with it."""
+def ask(
+    request: Request,
+    tolerance: float | None = None,
+    verify: bool = False,
+    owner: str = "simulate",
+    step: str = "stepsize",
+) -> Asked:
+    """The request made ready for the compiled loop, or an error that names what is wrong with it.
+
+    owner, step: the function that was called and its argument that holds the step.
+    """
     problem, uplink, downlink, stepsize, key = request
     for name in ("n", "dim", "loss", "grads", "x0", "smoothness"):
         if not hasattr(problem, name):
-            raise TypeError(
-                f"simulate(problem=...) needs `{name}`; got {type(problem).__name__}. See problems.Problem."
-            )
+            raise TypeError(f"{owner}(problem=...) needs `{name}`; got {type(problem).__name__}. See problems.Problem.")
     if isinstance(stepsize, bool) or not isinstance(stepsize, int | float | np.number | jax.Array) or np.ndim(stepsize):
-        raise TypeError(f"simulate(stepsize=...) must be one number > 0, got {stepsize!r}.")
+        raise TypeError(f"{owner}({step}=...): a step is one number > 0, got {stepsize!r}.")
     if not (math.isfinite(stepsize) and stepsize > 0):
-        raise ValueError(f"simulate(stepsize=...) must be finite and > 0, got {float(stepsize)}.")
+        raise ValueError(f"{owner}({step}=...): a step is finite and > 0, got {float(stepsize)}.")
     request = Request(problem, uplink, downlink, float(stepsize), as_key(key))
 
     dim, dtype, smoothness = problem.dim, problem.x0.dtype, problem.smoothness
-    up = lifted(uplink, "uplink", dim, dtype)
-    down = Lifted(GD()) if downlink is None else lifted(downlink, "downlink", dim, dtype)
+    up = lifted(uplink, "uplink", dim, dtype, owner)
+    down = Lifted(GD()) if downlink is None else lifted(downlink, "downlink", dim, dtype, owner)
     constants = (_constants(uplink, dim, problem.n), None if downlink is None else _constants(downlink, dim, 1))
     expected = (constants[0].A, constants[0].B, smoothness.L_minus, smoothness.L_plus) if verify else ()
     setting = loop.Setting(
@@ -197,10 +210,22 @@ def ask(request: Request, tolerance: float | None = None, verify: bool = False) 
 
 
 def _constants(link: Any, dim: int, workers: int) -> AB:
-    return link.constants(dim, workers=workers) if getattr(link, "shares_randomness", False) else link.constants(dim)
+    shares = getattr(link, "shares_randomness", False)
+    found = link.constants(dim, workers=workers) if shares else link.constants(dim)
+    if not isinstance(found, AB):
+        raise TypeError(f"{type(link).__name__}.constants(dim) must return ac.AB(A, B), got {found!r}.")
+    return found
 
 
-def _continued(asked: Asked, start: Trace, rounds: int) -> tuple[loop.Carry, Columns]:
+def rehearse_links(asked: Asked, owner: str) -> None:
+    """`rehearse` both links of a request."""
+    problem, setting, key = asked.request.problem, asked.setting, asked.request.key
+    for where, link, workers in (("uplink", setting.uplink, problem.n), ("downlink", setting.downlink, 1)):
+        shown = f"{owner}({where}={getattr(asked.request, where)!r})"
+        rehearse(link, shown, key, problem.dim, problem.x0.dtype, workers)
+
+
+def _continued(asked: Asked, start: Trace, rounds: int, record_every: int) -> tuple[loop.Carry, Columns]:
     """The carry and rows of `start`, if it is a run of the same request that has not gone further."""
     if not isinstance(start, Trace) or start.resume is None:
         raise TypeError(f"simulate(start=...) must be a Trace from simulate, got {type(start).__name__}.")
@@ -213,10 +238,38 @@ def _continued(asked: Asked, start: Trace, rounds: int) -> tuple[loop.Carry, Col
     reached = int(then.columns.rounds[-1])
     if rounds < reached:
         raise ValueError(f"simulate(rounds={rounds}, start=...) counts from x^0 and the trace is at {reached} already.")
+    if asked.verify != (then.carry.slack is not None):
+        had, remedy = ("without", "leave it out, or run") if asked.verify else ("with", "give it again, or run")
+        raise ValueError(
+            f"simulate(verify={asked.verify}, start=...): the trace was run {had} verify=True and has "
+            f"{'no' if asked.verify else 'a'} slack to carry on; {remedy} anew from round 0."
+        )
+    if reached > 0 and record_every % then.record_every:
+        raise ValueError(
+            f"simulate(record_every={record_every}, start=...): the trace has rows every {then.record_every} rounds; "
+            f"continue with a multiple of {then.record_every}, or run anew from round 0."
+        )
+    _require_no_earlier_hit(asked, then)
     carry = jax.tree.map(jnp.copy, then.carry)  # the loop gives its buffers away; the trace keeps its own
     if int(carry.status) != loop.DIVERGED:
         carry = carry._replace(status=loop.status_of(carry.grad_sq, carry.ceiling, asked.setting.tolerance_sq))
     return carry, then.columns
+
+
+def _require_no_earlier_hit(asked: Asked, then: Resume) -> None:
+    """The uninterrupted run ends at its first hit, so a continued one must not have passed it. Raises ValueError."""
+    if asked.tolerance is None or (then.tolerance is not None and then.tolerance >= asked.tolerance):
+        return
+    rounds, grad_sq = then.columns.rounds[:-1], then.columns.grad_sq[0, :-1]
+    told = f"simulate(tolerance={asked.tolerance:g}, start=...): the trace"
+    remedy = "run anew from round 0 with this tolerance, or continue without one."
+    hits = rounds[grad_sq <= np.asarray(asked.setting.tolerance_sq)]
+    if hits.size:
+        raise ValueError(f"{told} was within it at round {hits[0]} already and went on; {remedy}")
+    if len(rounds) != then.columns.rounds[-1]:
+        raise ValueError(
+            f"{told} ran with {then.tolerance} and does not hold every round, so may have hit it; {remedy}"
+        )
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -11,9 +11,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from adacgd.compressors.base import Compressor, Unbiased, sq
+from adacgd.compressors.base import Compressor, Message, Unbiased, sq
 from adacgd.mechanisms import ThreePoint
 from adacgd.module import module, static
+
+CLIMBERS = 32  # of the starts, the best, that climb
+
+
+def ask(target: Any, key: jax.Array, vectors: tuple[jax.Array, ...], workers: int) -> Message:
+    """The message of a compressor or a map, as worker 0 of `workers` where the target shares randomness."""
+    private, shared = told(target, key, workers)
+    return target(private, *vectors, **shared)
+
+
+def told(target: Any, key: jax.Array, workers: int) -> tuple[jax.Array, dict[str, Any]]:
+    """The private key and the keywords with which `ask` calls."""
+    if not target.shares_randomness:
+        return key, {}
+    private, common = jax.random.split(key)
+    return private, {"common": common, "round": jnp.int32(0), "worker": jnp.int32(0), "workers": workers}
 
 
 class Law(abc.ABC):
@@ -26,6 +42,16 @@ class Law(abc.ABC):
     @abc.abstractmethod
     def starts(self, key: jax.Array, dim: int) -> jax.Array:
         """Structured and random inputs, (count, size)."""
+
+
+LEVELS = 12  # of the two-level inputs between flat and one-hot
+
+
+def two_level(dim: int) -> jax.Array:
+    """One entry 1 and the rest c, and the rest 1 and one entry c, for some c in (0, 1): (2 LEVELS, dim)."""
+    c = (jnp.arange(LEVELS)[:, None] + 0.5) / LEVELS
+    first = (jnp.arange(dim) == 0)[None, :]
+    return jnp.concatenate([jnp.where(first, 1.0, c), jnp.where(first, c, 1.0)])
 
 
 def panel(key: jax.Array, dim: int) -> jax.Array:
@@ -50,15 +76,17 @@ class Relative(Law):
     """E|C(x) - x|^2 / |x|^2."""
 
     target: Compressor | Unbiased
+    hints: jax.Array  # (count, d), inputs that are tried besides the panel
+    workers: int = static()
 
     def measure(self, key: jax.Array, z: jax.Array) -> jax.Array:
         """Of one draw."""
-        return sq(self.target(key, z).value - z) / sq(z)
+        return sq(ask(self.target, key, (z,), self.workers).value - z) / sq(z)
 
     def starts(self, key: jax.Array, dim: int) -> jax.Array:
-        """The panel, at three scales."""
+        """The hints, and the panel at three scales."""
         rows = panel(key, dim)
-        return jnp.concatenate([rows, 1e6 * rows, 1e-6 * rows])
+        return jnp.concatenate([self.hints, rows, 1e6 * rows, 1e-6 * rows, two_level(dim)])
 
 
 @module
@@ -68,22 +96,25 @@ class ThreePointLaw(Law):
     target: ThreePoint
     A: jax.Array
     B: jax.Array
+    hints: jax.Array  # (count, d), differences x - h that are tried besides the panel
+    shares: jax.Array  # (count,), where y stands between h (0) and x (1)
     dim: int = static()
+    workers: int = static()
 
     def measure(self, key: jax.Array, z: jax.Array) -> jax.Array:
         """Of one draw, with the relative slack on B that the trigger has."""
         h, y, x = z.reshape(3, self.dim)
-        left = sq(self.target(key, h, y, x).value - x)
+        left = sq(ask(self.target, key, (h, y, x), self.workers).value - x)
         right = (1 - self.A) * sq(h - y) + self.B * (1 + 64 * jnp.finfo(z.dtype).eps) * sq(x - y)
         floor = (8 * jnp.finfo(z.dtype).eps) ** 2 * (sq(h) + sq(y) + sq(x))  # what rounding leaves of an exact send
         return jnp.where(left <= floor, 0, left / right)
 
     def starts(self, key: jax.Array, dim: int) -> jax.Array:
-        """x - h from the panel, y on the line through them: for EF21 Young is tight at the share 1/(1 + s*) = 1 - A."""
-        rows = panel(key, dim)
+        """x - h a hint or from the panel, y on the line through h and x."""
+        rows = jnp.concatenate([self.hints, panel(key, dim)])
         h = jax.random.normal(jax.random.fold_in(key, 2), (dim,)) * 0.1
-        shares = [1 - self.A, self.A, jnp.array(0.0), jnp.array(0.5), jnp.array(0.9), jnp.array(1.5)]
-        return jnp.stack([jnp.concatenate([h, h + s * row, h + row]) for row in rows for s in shares])
+        point = lambda row, s: jnp.concatenate([h, h + s * row, h + row])
+        return jax.vmap(lambda row: jax.vmap(lambda s: point(row, s))(self.shares))(rows).reshape(-1, 3 * dim)
 
 
 def is_differentiable(law: Law, key: jax.Array, dim: int) -> bool:
@@ -96,31 +127,40 @@ def is_differentiable(law: Law, key: jax.Array, dim: int) -> bool:
     return True
 
 
-@functools.partial(jax.jit, static_argnames=("dim", "draws", "steps", "ascend"))
-def search(
-    law: Law, key: jax.Array, dim: int, draws: int, steps: int, ascend: bool = True
-) -> tuple[jax.Array, jax.Array]:
-    """The best input found from every start at once, (size,), and its mean over the common draws.
+def few_of(key: jax.Array, z: jax.Array) -> jax.Array:
+    """About two entries of each row, as a mask."""
+    return jax.random.bernoulli(key, jnp.minimum(2.0 / z.shape[1], 0.5), z.shape)
 
-    Steps go in turn along the gradient (with `ascend`), in a random direction, and along a few coordinates; each is
-    kept only if it climbs, and its reach adapts.
+
+@functools.partial(jax.jit, static_argnames=("dim", "draws", "steps", "ascend"))
+def search(law: Law, key: jax.Array, dim: int, draws: int, steps: int, ascend: bool = True) -> jax.Array:
+    """Inputs that may be the worst, (2 CLIMBERS, size) or twice as many as there are starts: the best of the starts as
+    they were, and what became of each by climbing on common draws.
+
+    Steps go in turn along the gradient (with `ascend`), in a random direction, along a few coordinates, and by scaling
+    all entries up to some size together, which keeps ties; each is kept only if it climbs, and its reach adapts.
     """
     start_key, draw_key, climb_key = (jax.random.fold_in(key, i) for i in range(3))
     keys = jax.random.split(draw_key, draws)
     mean = lambda z: jnp.mean(jax.vmap(lambda k: law.measure(k, z))(keys))
     score = lambda z: jnp.nan_to_num(jax.vmap(mean)(z), nan=jnp.inf, posinf=jnp.inf)
-    inputs = law.starts(start_key, dim)
+    starts = law.starts(start_key, dim)
+    first, order = jax.lax.top_k(score(starts), min(CLIMBERS, len(starts)))
+    inputs = starts[order]
     size = jnp.sqrt(jnp.mean(inputs**2, axis=1, keepdims=True))
 
     def direction(i: jax.Array, z: jax.Array) -> jax.Array:
         noise_key, few_key = jax.random.split(jax.random.fold_in(climb_key, i))
         noise = jax.random.normal(noise_key, z.shape)
-        few = noise * jax.random.bernoulli(few_key, 2.0 / z.shape[1], z.shape)
+        few = noise * few_of(few_key, z)
+        up_to = jnp.max(jnp.abs(z) * few_of(few_key, z), axis=1, keepdims=True)
+        together = jnp.where(jnp.abs(z) <= up_to, z, 0) * noise[:, :1] / size
+        others = jnp.stack([noise, few, together])
         if not ascend:
-            return jnp.where(i % 2 == 0, noise, few)
-        slope = jax.lax.cond(i % 3 == 0, lambda z: jnp.nan_to_num(jax.vmap(jax.grad(mean))(z)), jnp.zeros_like, z)
+            return others[i % 3]
+        slope = jax.lax.cond(i % 4 == 3, lambda z: jnp.nan_to_num(jax.vmap(jax.grad(mean))(z)), jnp.zeros_like, z)
         steep = slope / (jnp.sqrt(jnp.mean(slope**2, axis=1, keepdims=True)) + jnp.finfo(z.dtype).tiny)
-        return jnp.where(i % 3 == 0, steep, jnp.where(i % 3 == 1, noise, few))
+        return jnp.concatenate([others, steep[None]])[i % 4]
 
     def climb(i: jax.Array, best: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         z, value, reach = best
@@ -130,8 +170,8 @@ def search(
         reach = jnp.where(better[:, None], reach * 1.5, reach * 0.9)
         return jnp.where(better[:, None], tried, z), jnp.where(better, found, value), jnp.clip(reach, 1e-6, 1.0)
 
-    z, value, _ = jax.lax.fori_loop(0, steps, climb, (inputs, score(inputs), jnp.full((len(inputs), 1), 0.3)))
-    return z[jnp.argmax(value)], jnp.max(value)
+    z, _, _ = jax.lax.fori_loop(0, steps, climb, (inputs, first, jnp.full((len(inputs), 1), 0.3)))
+    return jnp.concatenate([inputs, z])
 
 
 @functools.partial(jax.jit, static_argnames="draws")
@@ -140,7 +180,7 @@ def judge(law: Law, key: jax.Array, z: jax.Array, draws: int) -> jax.Array:
     return jax.vmap(lambda k: law.measure(k, z))(jax.random.split(key, draws))
 
 
-@functools.partial(jax.jit, static_argnames="draws")
-def values(target: Any, key: jax.Array, x: jax.Array, draws: int) -> jax.Array:
+@functools.partial(jax.jit, static_argnames=("draws", "workers"))
+def values(target: Any, key: jax.Array, x: jax.Array, draws: int, workers: int) -> jax.Array:
     """What arrives of x on fresh draws, (draws, d)."""
-    return jax.vmap(lambda k: target(k, x).value)(jax.random.split(key, draws))
+    return jax.vmap(lambda k: ask(target, k, (x,), workers).value)(jax.random.split(key, draws))

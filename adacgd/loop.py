@@ -21,8 +21,8 @@ from adacgd.estimators import Estimator
 from adacgd.module import module
 
 RUNNING, CONVERGED, DIVERGED = 0, 1, 2
-BLOW_UP = 1e12  # diverged is |grad f|^2 above this times max(1, |grad f(x^0)|^2): architecture.md decision 10
-LONGEST_STRETCH = 32768  # rounds whose counts fit two int32: decision 3
+BLOW_UP = 1e12  # diverged is |grad f|^2 above this times max(1, |grad f(x^0)|^2); no run that recovers comes near it
+LONGEST_STRETCH = 32768  # rounds whose counts, as low 16 bits and the rest, fit two int32 whatever a message costs
 
 
 class State(NamedTuple):
@@ -135,7 +135,7 @@ def advance(problem: Any, setting: Setting, t: jax.Array, s: State, row_ends_her
     """Round t: from x^t to x^{t+1}. Returns the new state, f (NaN unless the row ends here) and both messages.
 
     The gradient stands in a `cond` that no compiler can look through, so that the vector that is sent, the one that is
-    measured and the one kept as y are the same bits (architecture.md decision 8).
+    measured and the one kept as y are the same bits.
     """
     up_key, down_key, common = (jax.random.fold_in(jax.random.fold_in(setting.key, t), i) for i in range(3))
     x = s.x - setting.stepsize * s.g

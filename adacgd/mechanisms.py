@@ -7,12 +7,23 @@ y = grad f_i(x^t), x = grad f_i(x^{t+1}). A map has no state, so its law can be 
 """
 
 import abc
+import functools
+import types
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from adacgd.compressors.base import Compressor, Message, alpha_of, require_contractive, require_nonnegative, settled, sq
+from adacgd.compressors.base import (
+    Compressor,
+    Message,
+    alpha_of,
+    require_contractive,
+    require_nonnegative,
+    settled,
+    sq,
+)
 from adacgd.compressors.sparsifiers import Identity
 from adacgd.cost import Cost, level_bits
 from adacgd.module import module
@@ -53,6 +64,10 @@ class ThreePoint(abc.ABC):
         """Levels, zeta and whether it may be silent, for the maps that are such a choice; None for all others."""
         return None
 
+    def level_keys(self, key: Any) -> Any:
+        """The key that each level of `ladder()` draws from, given that of the message."""
+        return (key,)
+
 
 class Ladder(NamedTuple):
     """What GD, EF21, LAG, CLAG and AdaCGD have in common: a choice among levels of h + C^j(x - h), cheapest first."""
@@ -61,6 +76,49 @@ class Ladder(NamedTuple):
     zeta: Any
     may_be_silent: bool
     level_bits: int
+    whole: bool = False  # a level puts x itself in the place of h, whatever h is
+
+
+def require_compressor(owner: str, name: str, part: Any) -> None:
+    """What a constructor can refuse: not what jax may put there (None, numbers), which `compressor_of` meets later."""
+    require_contractive(owner, name, part)
+    if isinstance(part, ThreePoint):
+        raise TypeError(
+            f"{owner}({name}={part!r}) takes a compressor such as TopK(3), and this is a mechanism already."
+        )
+    if isinstance(part, types.FunctionType | types.MethodType | functools.partial):
+        raise TypeError(
+            f"{owner}({name}=...) takes a Compressor, got a function; a class with `__call__` and `alpha` makes it one "
+            "(docs/adding-a-compressor.md)."
+        )
+
+
+def compressor_of(owner: str, name: str, part: Any) -> Compressor:
+    """`part`, if it is a contractive compressor. Raises TypeError."""
+    require_compressor(owner, name, part)
+    if not isinstance(part, Compressor):
+        raise TypeError(f"{owner}({name}=...) must be a Compressor such as TopK(3), got {part!r}.")
+    return part
+
+
+def single(owner: str, name: str, value: Any) -> Any:
+    """`value`, if it is one number and no array of them. Raises ValueError."""
+    if np.ndim(value):
+        raise ValueError(
+            f"{owner}({name}=...) must be one number, got an array of shape {np.shape(value)}; "
+            f"sweep(..., {name}s=[...]) runs several."
+        )
+    return value
+
+
+def compressed(compressor: Compressor, key: jax.Array, x: jax.Array, **shared: Any) -> Message:
+    """The message of a compressor, or a TypeError where an own one returns something else."""
+    sent = compressor(key, x, **shared)
+    if not isinstance(sent, Message):
+        raise TypeError(
+            f"{type(compressor).__name__} must return Message(value, Cost(scalars, extra_bits)), got {sent!r}."
+        )
+    return sent
 
 
 def received(compressor: Compressor, h: jax.Array, sent: jax.Array, x: jax.Array) -> jax.Array:
@@ -80,7 +138,7 @@ def accurate(error: jax.Array, zeta: Any, moved: jax.Array) -> jax.Array:
     """The trigger: is the squared error within zeta |x - y|^2? A tie means yes, hence *skip* at level 0.
 
     moved: |x - y|^2. The factor 1 + 64 eps covers different orders of summation and nothing else, so that rounding
-    never decides a tie (architecture.md decision 6). Not a number is never accurate and infinity no measure, so
+    never decides a tie. Not a number is never accurate and infinity no measure, so
     a run that blows up keeps sending and is seen.
     """
     return (error <= zeta * moved * (1 + 64 * jnp.finfo(error.dtype).eps)) & (moved < jnp.inf)
@@ -117,7 +175,7 @@ class GD(ThreePoint):
 
     def ladder(self) -> Ladder:
         """One level, the identity, always sent."""
-        return Ladder((Identity(),), 0.0, False, 0)
+        return Ladder((Identity(),), 0.0, False, 0, whole=True)
 
 
 @module
@@ -127,7 +185,7 @@ class EF21(ThreePoint):
     compressor: Compressor
 
     def __post_init__(self) -> None:
-        require_contractive("EF21", "compressor", self.compressor)
+        require_compressor("EF21", "compressor", self.compressor)
 
     @property
     def shares_randomness(self) -> bool:  # type: ignore[override]
@@ -136,17 +194,17 @@ class EF21(ThreePoint):
 
     def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Message:
         """h + C(x - h)."""
-        sent = self.compressor(key, x - h, **shared)
+        sent = compressed(self.compressor, key, x - h, **shared)
         return Message(received(self.compressor, h, sent.value, x), sent.cost)
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(theta(alpha), beta(alpha)): Young with s* = 1/sqrt(1 - alpha) - 1, which minimises B/A."""
-        alpha = alpha_of(self.compressor, dim, workers)
+        alpha = alpha_of(compressor_of("EF21", "compressor", self.compressor), dim, workers)
         return AB(theta(alpha), beta(alpha), **_non_expansive(self.compressor))
 
     def ladder(self) -> Ladder:
         """One level, always sent."""
-        return Ladder((self.compressor,), 0.0, False, 0)
+        return Ladder((compressor_of("EF21", "compressor", self.compressor),), 0.0, False, 0)
 
 
 @module
@@ -167,11 +225,11 @@ class LAG(ThreePoint):
 
     def constants(self, dim: int) -> AB:
         """(1, zeta)."""
-        return AB(1.0, float(self.zeta), P=2.0, Q=2.0)
+        return AB(1.0, float(single("LAG", "zeta", self.zeta)), P=2.0, Q=2.0)
 
     def ladder(self) -> Ladder:
         """Silence or the identity."""
-        return Ladder((Identity(),), self.zeta, True, level_bits(1))
+        return Ladder((Identity(),), single("LAG", "zeta", self.zeta), True, level_bits(1), whole=True)
 
 
 @module
@@ -185,7 +243,7 @@ class CLAG(ThreePoint):
     zeta: float | jax.Array
 
     def __post_init__(self) -> None:
-        require_contractive("CLAG", "compressor", self.compressor)
+        require_compressor("CLAG", "compressor", self.compressor)
         require_nonnegative("CLAG", "zeta", self.zeta)
 
     @property
@@ -200,9 +258,10 @@ class CLAG(ThreePoint):
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(theta(alpha), max(beta(alpha), zeta)), the standard pair."""
-        ef21 = EF21(self.compressor).constants(dim, workers)
-        return ef21._replace(B=max(ef21.B, float(self.zeta)))
+        ef21 = EF21(compressor_of("CLAG", "compressor", self.compressor)).constants(dim, workers)
+        return ef21._replace(B=max(ef21.B, float(single("CLAG", "zeta", self.zeta))))
 
     def ladder(self) -> Ladder:
         """Silence or the one level."""
-        return Ladder((self.compressor,), self.zeta, True, level_bits(1))
+        compressor = compressor_of("CLAG", "compressor", self.compressor)
+        return Ladder((compressor,), single("CLAG", "zeta", self.zeta), True, level_bits(1))

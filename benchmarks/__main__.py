@@ -1,13 +1,12 @@
 """Print the table: `python -m benchmarks [--data-dir DIR] [--repeats N] [--write FILE]`."""
 
 import argparse
-import datetime
-import platform
 import sys
 from pathlib import Path
 
 import jax
-import numpy as np
+
+from benchmarks.report import write
 
 
 def main() -> int:
@@ -26,26 +25,14 @@ def main() -> int:
             found.append(one)
             print(f"{one.id:4} {one.measured:7.3f} (target {one.target}) {one.verdict:16} {one.what}", flush=True)
     if options.write:
-        options.write.write_text(table(found))
+        words = (
+            "Each is a ratio side by side in one run, the median of interleaved repeats; a base that varies by more "
+            "than\n30 % leaves the verdict open."
+        )
+        columns = ("id", "ratio", "target", "measured", "spread of the base", "verdict")
+        rows = [(o.id, o.what, f"<= {o.target}", f"{o.measured:.3f}", f"{o.spread:.0%}", o.verdict) for o in found]
+        write(options.write, "Benchmarks", " ".join(["python -m benchmarks", *sys.argv[1:]]), words, columns, rows)
     return int(any(one.verdict == "does not hold" for one in found))
-
-
-def table(found: list) -> str:  # type: ignore[type-arg]
-    command = " ".join(["python -m benchmarks", *sys.argv[1:]])
-    machine = f"{jax.devices()[0].platform} ({platform.machine()})"
-    versions = f"Python {platform.python_version()}, jax {jax.__version__}, NumPy {np.__version__}, float64"
-    lines = [
-        "# Benchmarks",
-        "",
-        f"Measured {datetime.date.today()} by `{command}` on {machine}, {versions}.",
-        "Each is a ratio side by side in one run, the median of interleaved repeats; a base that varies by more than",
-        "30 % leaves the verdict open.",
-        "",
-        "| id | ratio | target | measured | spread of the base | verdict |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    rows = [f"| {o.id} | {o.what} | <= {o.target} | {o.measured:.3f} | {o.spread:.0%} | {o.verdict} |" for o in found]
-    return "\n".join([*lines, *rows, ""])
 
 
 if __name__ == "__main__":

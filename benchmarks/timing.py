@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-NOISY = 0.30  # a base that varies by more than this leaves a verdict open (performance.md section 9)
+NOISY = 0.30  # a base that varies by more than this leaves a verdict open
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ Figures are objects (no pyplot), so none stays open; the style is set inside `st
 
 import io
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 # Okabe and Ito's colours, which the colour-blind can tell apart, and a marker each for print in grey.
@@ -151,8 +153,11 @@ def render(figure: Figure) -> dict[str, bytes]:
 # --- the headline ---------------------------------------------------------------------------------------------------
 
 
-def headline(outcome: Any, data: str) -> tuple[Figure, list[str]]:
-    """Bits to accuracy; under it what AdaCGD sent; beside it the theorem at 1x. And notes on what is not drawn."""
+def headline(outcome: Any, data: str, finding: str) -> tuple[Figure, list[str]]:
+    """Bits to accuracy; under it what AdaCGD sent; beside it the theorem at 1x. And notes on what is not drawn.
+
+    finding: the sentence under the title.
+    """
     with styled():
         strip = next((t for t in outcome.told if t.choice.method == "AdaCGD"), None)
         figure = Figure(figsize=(10.2, 6.4 if strip else 4.4), layout="constrained")
@@ -164,16 +169,31 @@ def headline(outcome: Any, data: str) -> tuple[Figure, list[str]]:
         if strip:
             _levels(figure, figure.add_subplot(grid[1, :]), strip)
         problem = outcome.spec.problem
-        figure.suptitle(
+        _head(
+            figure,
             f"{outcome.spec.title}: {data}, {problem.workers} workers, {problem.regulariser} regulariser "
             f"{problem.strength:g}",
-            x=0.01,
-            ha="left",
-            fontsize=11,
-            fontweight="bold",
+            textwrap.wrap(finding, 150),
         )
         _foot(figure, notes)
     return figure, notes
+
+
+def _head(figure: Figure, title: str, lines: Sequence[str]) -> None:
+    """A title and lines under it, in a band of their own above the panels."""
+    inch = 1 / figure.get_figheight()
+    figure.text(0.01, 1, title, va="top", fontsize=11, fontweight="bold")
+    figure.text(0.01, 1 - 0.24 * inch, "\n".join(lines), va="top", fontsize=9, linespacing=1.25)
+    engine = cast(ConstrainedLayoutEngine, figure.get_layout_engine())
+    engine.set(rect=(0, 0, 1, 1 - (0.29 + 0.17 * len(lines)) * inch))
+
+
+def amount(bits: float) -> str:
+    """Bits in three digits and the unit that suits them."""
+    for unit, size in (("bit", 1.0), ("kbit", 1e3)):
+        if bits < 999.5 * size:
+            return f"{bits / size:.3g} {unit}"
+    return f"{bits / 1e6:,.0f} Mbit" if bits >= 999.5e6 else f"{bits / 1e6:.3g} Mbit"
 
 
 def _race(axes: Axes, outcome: Any) -> list[str]:
@@ -185,26 +205,24 @@ def _race(axes: Axes, outcome: Any) -> list[str]:
     for t in told:
         bits, grad_sq = t.tuned.bits(), t.tuned.grad_sq
         reached = t.tuned.status == "converged"
-        end = (
-            f"{bits[-1] / 1000:.3g} kbit" if reached else "not reached" if t.tuned.status == "completed" else "diverged"
-        )
+        end = amount(bits[-1]) if reached else "not reached" if t.tuned.status == "completed" else "diverged"
         seen = np.arange(len(bits)) <= np.searchsorted(bits, right, side="right")  # and one more, to reach the edge
         words = "" if t.choice.words() == "-" else f"{_pretty(t.choice.words())}, "
         label = f"{t.choice.method}  ({words}{t.multiple:g}×):  {end}"
         curves.append(Curve(label, bits[seen] / 1000, grad_sq[seen], METHODS[t.choice.method]))
         if bits[-1] > right:
             verb = "reaches the tolerance at" if reached else "does not reach the tolerance and goes on to"
-            notes.append(f"beyond the axis: {t.choice.method} {verb} {bits[-1] / 1000:,.1f} kbit")
+            notes.append(f"beyond the axis: {t.choice.method} {verb} {amount(bits[-1])}")
     notes += draw(axes, curves)
     axes.axhline(tolerance**2, color="#555555", lw=0.9, ls=(0, (4, 3)), zorder=1)
     axes.set_xlim(-0.012 * right / 1000, right / 1000)
-    axes.annotate(
+    axes.annotate(  # on the left, where no curve ends: the axis is at most ROOM times the shortest
         rf"$\|\nabla f\| = $ {tolerance:g}",
-        (1, tolerance**2),
+        (0, tolerance**2),
         xycoords=axes.get_yaxis_transform(),
-        xytext=(-2, -3),
+        xytext=(6, -3),
         textcoords="offset points",
-        ha="right",
+        ha="left",
         va="top",
         fontsize=8,
         color="#555555",
@@ -256,7 +274,7 @@ def _levels(figure: Figure, axes: Axes, told: Any) -> None:
 
 
 def _bounds(axes: Axes, outcome: Any) -> list[str]:
-    """Left over right of the theorem along the 1x runs; 1 is the bound."""
+    """The left side of the theorem over its right side along the 1x runs; 1 is the bound."""
     told = [t for t in outcome.told if t.check is not None and len(t.check.rounds)]
     curves = [Curve(t.choice.method, t.check.rounds, t.check.ratios, METHODS[t.choice.method]) for t in told]
     notes = draw(axes, curves, log_x=True)
@@ -268,6 +286,6 @@ def _bounds(axes: Axes, outcome: Any) -> list[str]:
         axes.set_ylim(min(low, 0.1), max(high, 2.0))
         axes.legend(loc="lower right")
     axes.set(
-        xlabel="round", ylabel="left over right of the theorem", title="Same parameters at 1×: the theorem's check"
+        xlabel="round", ylabel="theorem: left side / right side", title="Same parameters at 1×: the theorem's check"
     )
     return notes

@@ -12,6 +12,7 @@
 No disk, no terminal: see `run.py`.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,11 +21,12 @@ from typing import Any
 import numpy as np
 
 import adacgd as ac
-from experiments.spec import ClaimSpec, Spec, resolve
+from experiments.spec import NEEDED_BY, BadRequest, ClaimSpec, Spec, resolve
 
 TELL = 16  # pieces a sweep is recorded in, so that Ctrl-C is prompt and nothing else
 PASSED_OVER = 5  # cells of one method that are tried again before it counts as not reached
 SLACK = 1e-9  # of `ac.theory.check`
+APART = 0.01  # losses that differ by more, relatively, are not those of one point
 Progress = Callable[[str, int, int], None]  # what is being done, done, of
 
 
@@ -67,6 +69,7 @@ class Cell:
     round: int
     bits: float  # per worker, floats
     grad_norm: float  # at the end
+    loss: float  # at the end
 
     @property
     def reached(self) -> bool:
@@ -107,6 +110,7 @@ class Told:
             "ran": trace.outcome_round,
             "bits_at_end": float(trace.bits()[-1]),
             "grad_norm_at_end": math.sqrt(trace.grad_sq[-1]),
+            "loss": float(trace.loss[-1]),
             "unit_stepsize": self.unit.stepsize,
             "unit_status": self.unit.status,
             "unit_rounds": self.unit.outcome_round,
@@ -153,9 +157,13 @@ class Outcome:
 
 
 def choices(spec: Spec, dim: int) -> dict[str, list[Choice]]:
-    """The grid of every method at this dimension. Raises BadRequest where a K exceeds it."""
-    ks = resolve("grid.ks", spec.grid.ks, dim)
-    ladders = list(dict.fromkeys(resolve("grid.ladders", ladder, dim) for ladder in spec.grid.ladders))
+    """The grid of every method at this dimension. Raises BadRequest where a K exceeds it, with a grid that fits."""
+    asked_ks, asked_ladders = _used(spec, "ks"), _used(spec, "ladders")
+    try:
+        ks = resolve("grid.ks", asked_ks, dim)
+        ladders = list(dict.fromkeys(resolve("grid.ladders", ladder, dim) for ladder in asked_ladders))
+    except BadRequest as error:
+        raise BadRequest(f"{error}; what fits: {_fitting(spec, dim)}") from None
     zetas = spec.grid.zetas
     grids = {
         "GD": [Choice("GD")],
@@ -165,6 +173,25 @@ def choices(spec: Spec, dim: int) -> dict[str, list[Choice]]:
         "AdaCGD": [Choice("AdaCGD", levels=ladder, zeta=z) for ladder in ladders for z in zetas],
     }
     return {method: grids[method] for method in spec.methods}
+
+
+def _used(spec: Spec, key: str) -> tuple[Any, ...]:
+    """`grid.key`, where a method is tuned over it."""
+    return getattr(spec.grid, key) if set(NEEDED_BY[key]) & set(spec.methods) else ()
+
+
+def _fitting(spec: Spec, dim: int) -> str:
+    """The grid without what exceeds the dimension, as options."""
+
+    def fit(entries: tuple[int | str, ...]) -> tuple[int, ...]:
+        return resolve("", [k for k in entries if isinstance(k, str) or k <= dim] or [1], dim)
+
+    shown: dict[str, Any] = {}
+    if _used(spec, "ks"):
+        shown["ks"] = fit(spec.grid.ks)
+    if _used(spec, "ladders"):
+        shown["ladders"] = list(dict.fromkeys(map(fit, spec.grid.ladders)))
+    return " ".join(f"--set grid.{key}={json.dumps(value, separators=(',', ':'))}" for key, value in shown.items())
 
 
 def run(problem: Any, spec: Spec, progress: Progress | None = None) -> Outcome:
@@ -234,6 +261,7 @@ def _cell(choice: Choice, multiple: float, trace: Any) -> Cell:
         trace.outcome_round,
         float(trace.bits()[-1]),
         math.sqrt(trace.grad_sq[-1]) if trace.grad_sq[-1] >= 0 else math.nan,
+        float(trace.loss[-1]),
     )
 
 
@@ -335,29 +363,55 @@ def judge(claim: ClaimSpec, spec: Spec, told: list[Told]) -> Verdict:
         return unjudged(f"no tuned run of {', '.join(missing)} reached the tolerance")
     first, *rest = claim.methods
     least = min(rest, key=lambda m: bits[m])
+    if bits[least] == 0:
+        sent = "nothing either, a tie" if bits[first] == 0 else f"{bits[first]:,.0f} bits"
+        return unjudged(f"{least} is within the tolerance before anything is sent, and {first} sent {sent}")
     value = float(bits[first] / bits[least])
     good = value < claim.threshold
-    return Verdict(claim, "holds" if good else "does not hold", f"{value:.3f} times the bits of {least}", value)
+    tie = ", a tie" if bits[first] == bits[least] else ""
+    return Verdict(claim, "holds" if good else "does not hold", f"{value:.3f} times the bits of {least}{tie}", value)
 
 
 def finding(outcome: Outcome) -> str:
-    """Which method won, in a sentence, AdaCGD or not."""
+    """Which method won, AdaCGD or not, and what a reader must know before believing it."""
     best = outcome.winner
     tolerance = outcome.spec.budget.tolerance
     if best is None:
         return f"No method reached |grad f| <= {tolerance:g} within {outcome.spec.budget.rounds} rounds."
     grid = ", on the quick grid" if outcome.spec.quick else ""
-    name, bits = best.choice.method, best.tuned.bits()[-1]
-    words = f"Fewest bits to |grad f| <= {tolerance:g}{grid}: {name}, {bits:,.0f} per worker."
-    if best.choice.method == "AdaCGD":
-        return words
-    for other in outcome.told:
-        if other.choice.method == "AdaCGD":
-            if other.tuned.status != "converged":
-                return f"{words} AdaCGD did not reach it."
-            ratio = other.tuned.bits()[-1] / best.tuned.bits()[-1]
-            return f"{words} AdaCGD did not win: it needs {ratio:.3g} times as many."
+    bits = {t.choice.method: float(t.tuned.bits()[-1]) for t in outcome.told if t.tuned.status == "converged"}
+    least = bits[best.choice.method]
+    first = [method for method in bits if bits[method] == least]
+    winner = first[0] if len(first) == 1 else f"a tie of {', '.join(first)}"
+    words = [f"Fewest bits to |grad f| <= {tolerance:g}{grid}: {winner}, {least:,.0f} per worker."]
+    if least == 0:
+        words.append("The start is within the tolerance: nothing was sent and nothing is compared.")
+    elif "AdaCGD" in outcome.spec.methods and "AdaCGD" not in first:
+        words.append(_lost(outcome, first, bits.get("AdaCGD"), least))
+    return " ".join([*words, *_apart(outcome)])
+
+
+def _lost(outcome: Outcome, first: list[str], bits: float | None, least: float) -> str:
+    """That AdaCGD did not win, by how much, and where it could not because the grid has no such ladder."""
+    if bits is None:
+        return "AdaCGD did not reach it."
+    words = f"AdaCGD did not win: it needs {bits / least:.4g} times as many."
+    shortest = min(len(c.choice.levels) for c in outcome.cells if c.choice.levels is not None)
+    if "CLAG" in first and shortest > 1:
+        words += f" (CLAG is AdaCGD with one level; the ladders of this grid have {shortest} or more.)"
     return words
+
+
+def _apart(outcome: Outcome) -> list[str]:
+    """A note where the tuned runs end at different losses: a small gradient far out is not a minimum."""
+    losses = {t.choice.method: float(t.tuned.loss[-1]) for t in outcome.told if t.tuned.status == "converged"}
+    low, high = min(losses, key=lambda m: losses[m]), max(losses, key=lambda m: losses[m])
+    if losses[high] - losses[low] <= APART * abs(losses[low]):
+        return []
+    return [
+        f"The tuned runs end at different losses, {losses[low]:.4g} ({low}) to {losses[high]:.4g} ({high}): "
+        "not at the same point, so their bits buy different things."
+    ]
 
 
 def curves(outcome: Outcome) -> str:

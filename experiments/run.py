@@ -10,7 +10,7 @@ from typing import Any
 from experiments import store
 from experiments.spec import BadRequest, Spec
 
-DONE, FAILED, BAD_REQUEST, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
+DONE, FAILED, DIVERGED = 0, 1, 3
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def prepare(job: Job) -> Ready:
     """Load the data and build the problem. Raises BadRequest; nothing has been written then."""
     import jax
 
-    jax.config.update("jax_enable_x64", True)  # bounds are certified in double precision only (architecture.md 9)
+    jax.config.update("jax_enable_x64", True)  # bounds are certified in double precision only
     import problems
     from experiments import headline
 
@@ -68,7 +68,7 @@ def perform(ready: Ready, show_table: bool) -> tuple[int, list[dict[str, Any]]]:
         rows = [{"experiment": spec.name, "data": ready.data.name, **told.row()} for told in outcome.told]
         seconds = time.perf_counter() - began
         rounded = f"{ready.data.name}, d = {ready.problem.dim}"
-        figure, undrawn = figures.headline(outcome, rounded)
+        figure, undrawn = figures.headline(outcome, rounded, headline.finding(outcome))
         files = {
             **figures.render(figure),
             "csv": headline.curves(outcome).encode(),
@@ -139,6 +139,7 @@ def record(
                 "round": c.round,
                 "bits": c.bits,
                 "grad_norm": c.grad_norm,
+                "loss": c.loss,
             }
             for c in outcome.cells
         ],

@@ -8,8 +8,10 @@ import math
 import os
 import platform
 import re
+import signal
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,29 @@ def commit(files: Mapping[Path, bytes]) -> None:
     """Write all files, folders included, each whole: written aside in the same folder, then put in place.
 
     Whatever interrupts it, no file is ever half of one; before the first is in place, nothing has changed at all.
+    Ctrl-C waits for it, so that neither some of the files nor what was written aside stays behind.
     """
+    with _ctrl_c_waits():
+        _commit(files)
+
+
+@contextlib.contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """SIGINT is remembered and delivered at the end. Only the main thread can ask for that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[Any] = []
+    before = signal.signal(signal.SIGINT, lambda *given: waiting.append(given))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if waiting and callable(before):
+            before(*waiting[0])
+
+
+def _commit(files: Mapping[Path, bytes]) -> None:
     aside: list[tuple[str, Path]] = []
     try:
         for path, content in files.items():

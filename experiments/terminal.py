@@ -11,7 +11,7 @@ from rich.text import Text
 
 from experiments import headline
 
-WIDTH = 100  # of what goes into a pipe, where nobody has a width
+WIDTH = 106  # of what goes into a pipe, where nobody has a width
 COLOURS = {"holds": "green", "does not hold": "bold red", "not judged": "yellow"}
 
 
@@ -38,7 +38,7 @@ def progress() -> Iterator[headline.Progress | None]:
         yield show
 
 
-def verdict(words: str, ratio: float | None = None) -> Text:
+def verdict(words: str) -> Text:
     """A verdict in its colour."""
     return Text(words, style=COLOURS[words])
 
@@ -56,7 +56,7 @@ def show(outcome: headline.Outcome, data: str, seconds: float) -> None:
     table = Table()
     table.add_column("method", no_wrap=True)
     table.add_column("tuned")
-    for name in ("step", "rounds", "bits/worker", "wire bits", "ratio at 1x"):
+    for name in ("step", "rounds", "bits/worker", "wire bits", "loss", "ratio"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("bound", no_wrap=True)
     best = outcome.winner
@@ -70,19 +70,21 @@ def show(outcome: headline.Outcome, data: str, seconds: float) -> None:
             numbers = (f"{row['rounds']:,}", f"{row['bits']:,.0f}", f"{row['wire_bits']:,.0f}")
         ratio = "-" if row["ratio"] is None else f"{row['ratio']:.3f}"
         style = "bold" if told is best else ""
-        cells = (told.choice.method, told.choice.words(), f"{told.multiple:g}x", *numbers, ratio)
+        loss = "-" if row["status"] == "diverged" else f"{row['loss']:.4g}"
+        cells = (told.choice.method, told.choice.words(), f"{told.multiple:g}x", *numbers, loss, ratio)
         table.add_row(*(Text(cell, style=style) for cell in cells), verdict(told.verdict))
     console.print(table)
     tolerance, rounds = spec.budget.tolerance, spec.budget.rounds
     console.print(
         f"rounds, bits: to |grad f| <= {tolerance:g}, uplink, without the first full gradient, the same for all; "
         f"bits are 32 a scalar, wire adds indices and levels; at most {rounds:,} rounds. "
-        "step: a multiple of the method's own theory. ratio: left over right of the theorem at 1x, 1 is the bound."
+        "step: a multiple of the method's own theory. loss: where the tuned run ends. ratio: left side of the theorem "
+        "over its right side at 1x, 1 is the bound."
     )
     for told in outcome.told:
         if told.reason:
             console.print(f"{told.choice.method}: {told.verdict}: {told.reason}", soft_wrap=True)
-    console.print(Text(headline.finding(outcome), style="bold"))
+    console.print(Text(headline.finding(outcome), style="bold"), soft_wrap=True)
     for claim in outcome.claims:
         console.print(verdict(claim.verdict).append(f": {claim.claim.words} ({claim.reason})", style="default"))
     console.print(f"{len(outcome.cells):,} runs tuned, {seconds:.0f} s")

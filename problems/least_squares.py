@@ -13,7 +13,7 @@ from adacgd.module import Aside, module, static
 from problems.datasets import Data, as_data
 from problems.partition import partition as split
 from problems.problem import Minimum, Problem, Smoothness, as_dtype
-from problems.spectra import largest_eigenvalue
+from problems.spectra import largest_eigenvalue, require_moderate
 from problems.stacking import Shards, row_weights, shard_weights, stack, weighted_rows
 
 ZERO_CUT = 1e-12  # eigenvalues of the Hessian below this times the largest count as zero
@@ -68,6 +68,7 @@ def least_squares(
     mu, the PL constant, is twice the least nonzero eigenvalue of the weighted Gram matrix. Raises ValueError.
     """
     data = as_data(data, classes=False)
+    require_moderate("least_squares", data.features)
     wanted = as_dtype(dtype or data.features.dtype)
     index = split(data.labels, workers, partition, alpha=alpha, seed=seed)
     scale = shard_weights("least_squares", index, weights)

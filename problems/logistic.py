@@ -18,7 +18,7 @@ from problems.datasets import Data, as_data
 from problems.optimum import logistic_minimum
 from problems.partition import partition as split
 from problems.problem import Minimum, Problem, Smoothness, as_dtype, require_positive
-from problems.spectra import largest_eigenvalue
+from problems.spectra import largest_eigenvalue, require_moderate
 from problems.stacking import Shards, row_weights, shard_weights, stack, weighted_rows
 
 REGULARISERS = ("nonconvex", "l2", "none")
@@ -108,6 +108,7 @@ def logistic(
         raise ValueError(f"logistic(regulariser=...) must be one of {', '.join(REGULARISERS)}; got {regulariser!r}.")
     strength = require_positive("logistic", "strength", strength, zero=True)
     data = as_data(data)
+    require_moderate("logistic", data.features)
     wanted = as_dtype(dtype or data.features.dtype)
     index = split(data.labels, workers, partition, alpha=alpha, seed=seed)
     scale = shard_weights("logistic", index, weights)

@@ -10,6 +10,20 @@ import scipy.sparse.linalg
 EXACT_UP_TO = 4096  # order of a matrix that the dense symmetric solver takes
 
 
+def require_moderate(owner: str, rows: Any) -> None:
+    """Data whose products, squared again by L_i^2, stay in the range of float64; rows: (m, d). Raises ValueError."""
+    held = rows.data if scipy.sparse.issparse(rows) else rows
+    largest = float(np.abs(held).max(initial=0.0))
+    allowed = (np.finfo(np.float64).max / max(rows.shape) ** 4) ** 0.25
+    if largest > allowed:
+        column = int(abs(rows).max(axis=0).argmax()) + 1
+        raise ValueError(
+            f"{owner}: feature {column} (counted from 1) holds a value of magnitude {largest:.3g}; the smoothness "
+            f"constants need its fourth power, which float64 holds up to {allowed:.1g} here; rescale the features, for "
+            "example divide each by its largest magnitude."
+        )
+
+
 def largest_eigenvalue(rows: Any, divisor: float = 1.0) -> tuple[float, str]:
     """lambda_max(rows' rows) / divisor and how it was found; rows: (m, d) array or CSR, in float64.
 

@@ -18,7 +18,7 @@ class Shards:
     """The rows of every worker, short shards padded with rows of weight 0."""
 
     rows: jax.Array  # (n, m, d)
-    columns: jax.Array  # (n, d, m), the transpose, stored: performance.md D1
+    columns: jax.Array  # (n, d, m), the transpose, stored: A'r reads it in order, and is then as fast as Ax
     weights: jax.Array  # (n, m) scale_i / m_i, 0 for padding
     scale: jax.Array  # (n,) 1, or n m_i / N where rows weigh alike
 

@@ -56,3 +56,12 @@ def test_60_plots_leave_nothing_open_and_no_setting_changed(monkeypatch):
     assert dict(mpl.rcParams) == before
     pyplot = pytest.importorskip("matplotlib.pyplot")
     assert pyplot.get_fignums() == []
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"),
+    [(0, "0 bit"), (32, "32 bit"), (960, "960 bit"), (999.7, "1 kbit"), (22_080, "22.1 kbit"), (999_900, "1 Mbit"),
+     (2.5e7, "25 Mbit"), (3.21e10, "32,100 Mbit")],
+)  # fmt: skip
+def test_amounts_are_told_in_the_unit_that_suits_them(bits, words):
+    assert figures.amount(bits) == words

@@ -402,6 +402,51 @@ def test_continuing_something_else_is_refused_by_name(quad, changed, named):
         ac.simulate(**{**request, "rounds": 60, **changed}, start=trace)
 
 
+@pytest.mark.parametrize("had", [False, True])
+def test_verify_is_continued_as_it_was(quad, had):
+    run = lambda rounds, verify, start=None: ac.simulate(
+        quad, LADDER, stepsize=0.01, rounds=rounds, verify=verify, start=start
+    )
+    first = run(20, had)
+    with pytest.raises(ValueError, match=r"simulate\(verify=.*, start=.*round 0"):
+        run(40, not had, first)
+    later = run(40, had, first)
+    same(later, run(40, had))
+    assert later.slack == run(40, had).slack
+
+
+def test_a_tolerance_is_continued_where_the_past_did_not_pass_it(quad):
+    gamma = safe(quad, LADDER)
+
+    def run(rounds, tolerance=None, start=None, record_every=1):
+        return ac.simulate(
+            quad, LADDER, stepsize=gamma, rounds=rounds, tolerance=tolerance, start=start, record_every=record_every
+        )
+
+    hit = run(2000, 0.5).outcome_round
+    assert 1 < hit < 1000
+    same(run(2000, 0.5, run(hit - 1)), run(2000, 0.5))  # it comes later
+    same(run(2000, 0.5, run(hit)), run(2000, 0.5))  # it is where the trace ends
+    same(run(2000, 0.1, run(2000, 0.5)), run(2000, 0.1))  # a tighter one goes on
+    same(run(2000, 0.1, run(2000, 0.5, None, 7), 7), run(2000, 0.1, None, 7))
+    same(run(hit + 5, None, run(2000, 0.5)), run(hit + 5))
+    with pytest.raises(ValueError, match=rf"tolerance=0.5, start.*round {hit} already"):
+        run(2000, 0.5, run(hit + 1))
+    with pytest.raises(ValueError, match="does not hold every round"):
+        run(2000, 0.5, run(hit - 1, record_every=7), 7)
+
+
+def test_rows_are_continued_at_a_multiple_of_their_distance(quad):
+    run = lambda rounds, every, start=None: ac.simulate(
+        quad, LADDER, stepsize=0.01, rounds=rounds, record_every=every, start=start
+    )
+    for before, after in ((1, 7), (5, 10)):
+        same(run(60, after, run(33, before)), run(60, after), exact=False)
+    with pytest.raises(ValueError, match=r"record_every=7, start.*every 10 rounds.*multiple of 10"):
+        run(60, 7, run(30, 10))
+    same(run(60, 7, run(0, 10)), run(60, 7))
+
+
 def test_progress_does_not_touch_the_result(quad):
     """FR-28."""
     seen = []
@@ -528,6 +573,7 @@ print("fine")
         (dict(record_every=0), ValueError, "record_every"),
         (dict(tolerance=0.0), ValueError, "tolerance"),
         (dict(tolerance=float("nan")), ValueError, "tolerance"),
+        (dict(tolerance=True), ValueError, "tolerance"),
         (dict(x0=np.zeros(3)), ValueError, "x0"),
         (dict(key=True), TypeError, "key"),
         (dict(key=-1), ValueError, "key"),
@@ -538,6 +584,13 @@ print("fine")
         (dict(downlink="top"), TypeError, "downlink"),
         (dict(uplink=ac.EF21(ac.TopK(101))), ValueError, r"TopK\(k=101\).*100"),
         (dict(uplink=ac.AdaCGD([ac.TopK(3), ac.TopK(101)], 1.0)), ValueError, r"TopK\(k=101\)"),
+        (dict(uplink=ac.EF21(3)), TypeError, r"EF21\(compressor=...\) must be a Compressor.*3"),
+        (dict(uplink=ac.EF21(None)), TypeError, r"EF21\(compressor=...\) must be a Compressor.*None"),
+        (dict(downlink=ac.CLAG(3, 1.0)), TypeError, r"CLAG\(compressor=...\) must be a Compressor.*3"),
+        (dict(uplink=ac.AdaCGD([1, 4], 1.0)), TypeError, r"AdaCGD\(levels\[0\]=...\) must be a Compressor.*1"),
+        (dict(uplink=ac.LAG(np.array([1.0, 2.0]))), ValueError, r"LAG\(zeta=...\) must be one number.*zetas="),
+        (dict(uplink=ac.CLAG(ac.TopK(2), np.ones(3))), ValueError, r"CLAG\(zeta=...\) must be one number"),
+        (dict(uplink=ac.AdaCGD([ac.TopK(2)], np.ones(3))), ValueError, r"AdaCGD\(zeta=...\) must be one number"),
         (dict(problem=3), TypeError, "problem"),
         (dict(start="x"), TypeError, "start"),
     ],
@@ -574,6 +627,76 @@ def test_an_own_map_that_breaks_the_form_is_told_so(half_norm, message, words):
 
     with pytest.raises((TypeError, ValueError), match=words):
         ac.simulate(half_norm, Own(message), stepsize=0.1, rounds=2)
+
+
+class Bare(ac.Compressor):
+    """Without @ac.module."""
+
+    def __call__(self, key, x):
+        return ac.Message(x, ac.Cost(x.size))
+
+    def alpha(self, dim):
+        return 1.0
+
+
+class BareMap(ac.ThreePoint):
+    def __call__(self, key, h, y, x):
+        return ac.Message(x, ac.Cost(x.size))
+
+    def constants(self, dim):
+        return ac.AB(1.0, 0.0)
+
+
+@ac.module
+class Own(ac.Compressor):
+    """Whatever `made` makes of x."""
+
+    made: object = ac.static()
+
+    def __call__(self, key, x):
+        return self.made(x)
+
+    def alpha(self, dim):
+        return 1.0
+
+
+@ac.module
+class Labelled(BareMap):
+    label: object
+
+
+@ac.module
+class Claims(BareMap):
+    def constants(self, dim):
+        return (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("uplink", "words"),
+    [
+        (BareMap(), r"uplink=...\): BareMap is not a module; write @ac.module"),
+        (ac.EF21(Bare()), r"uplink=...\): Bare is not a module; write @ac.module"),
+        (ac.AdaCGD([ac.TopK(1), Bare()], 1.0), r"Bare is not a module"),
+        (Labelled("fast"), r"Labelled.label is 'fast'.*ac.static"),
+        (Claims(), r"Claims.constants\(dim\) must return ac.AB"),
+        (ac.EF21(Own(lambda x: x)), r"Own must return Message"),
+        (ac.AdaCGD([Own(lambda x: x)], 1.0), r"Own must return Message"),
+        (ac.EF21(Own(lambda x: ac.Message(x if x[0] > 0 else -x, ac.Cost(1)))), r"uplink=EF21.*jnp.where"),
+        (ac.EF21(Own(lambda x: ac.Message(jnp.full(2, float(x[0])), ac.Cost(1)))), r"uplink=EF21.*jnp.where"),
+        (ac.EF21(Own(lambda x: ac.Message(jnp.asarray(np.sign(x)), ac.Cost(1)))), r"uplink=EF21.*jnp.where"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else type(value).__name__,
+)
+def test_what_an_own_part_gets_wrong_is_told_before_anything_is_compiled(half_norm, uplink, words):
+    before = loop.stretch_one._cache_size(), loop.begin_one._cache_size(), loop.begin_many._cache_size()
+    for owner, run in (
+        ("simulate", lambda: ac.simulate(half_norm, uplink, stepsize=0.1, rounds=2)),
+        ("sweep", lambda: ac.sweep(half_norm, uplink, stepsizes=[0.1], rounds=2)),
+    ):
+        with pytest.raises(TypeError, match=words) as refused:
+            run()
+        assert "uplink=" not in str(refused.value) or f"{owner}(" in str(refused.value)
+    assert (loop.stretch_one._cache_size(), loop.begin_one._cache_size(), loop.begin_many._cache_size()) == before
 
 
 def test_stretches_cover_every_round_once():

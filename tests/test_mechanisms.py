@@ -571,3 +571,17 @@ def test_a_level_wider_than_the_vector_is_refused_before_compilation():
         jax.eval_shape(ac.AdaCGD(top(1, 5), 1.0), KEY, *(jnp.ones(4) for _ in range(3)))
     with pytest.raises(ValueError, match=r"TopK\(k=5\).*4 coordinates"):
         ac.AdaCGD(top(1, 5), 1.0).constants(4)
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (ac.EF21(ac.TopK(2)), "mechanism already"),
+        (lambda key, x: x, "got a function"),
+    ],
+    ids=["a mechanism", "a function"],
+)
+def test_a_constructor_refuses_what_is_no_compressor(part, words):
+    for make in (ac.EF21, lambda c: ac.CLAG(c, 1.0), lambda c: ac.AdaCGD([ac.TopK(1), c], 1.0)):
+        with pytest.raises(TypeError, match=words):
+            make(part)

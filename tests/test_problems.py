@@ -570,3 +570,14 @@ BAD = [
 def test_bad_requests_are_refused_by_name(make, told):
     with pytest.raises(ValueError, match=told):
         make()
+
+
+@pytest.mark.parametrize("make", [problems.logistic, problems.least_squares])
+@pytest.mark.parametrize("stored", [np.asarray, scipy.sparse.csr_array])
+def test_data_too_large_for_its_constants_is_refused_by_feature(make, stored):
+    features, labels = np.ones((8, 3)), np.array([1.0, -1.0] * 4)
+    features[5, 1] = -1e200
+    with pytest.raises(ValueError, match=rf"{make.__name__}: feature 2 .*1e\+200.*rescale"):
+        make((stored(features), labels), 2)
+    features[5, 1] = 1e70  # large, and its fourth power is a float64
+    assert np.isfinite(make((stored(features), labels), 2).smoothness.L_plus)

@@ -40,3 +40,29 @@ def test_docs_programs_run():
     for page in sorted((ROOT / "docs").glob("*.md")):
         for program in re.findall(r"^```python\n(.*?)^```$", page.read_text(), flags=re.M | re.S):
             exec(compile(program, page.name, "exec"), {})
+
+
+def test_every_page_that_the_code_cites_is_in_docs():
+    pages = {p.name for p in (ROOT / "docs").glob("*.md")} | {p.name for p in ROOT.glob("*.md")}
+    folders = ("adacgd", "problems", "experiments", "benchmarks", "tests")
+    cited = {
+        (page, file.relative_to(ROOT).as_posix())
+        for folder in folders
+        for file in (ROOT / folder).rglob("*.py")
+        for page in re.findall(r"[\w-]+\.md\b", file.read_text())
+    }
+    assert ("theory.md", "adacgd/loop.py") in cited
+    assert not sorted((page, file) for page, file in cited if page not in pages)
+
+
+def test_every_section_of_the_theory_that_the_code_cites_is_there():
+    theory = (ROOT / "docs" / "theory.md").read_text()
+    sections = set(re.findall(r"^#+ ([\d.]+?)\.? ", theory, flags=re.M))
+    pitfalls = set(re.findall(r"^- (\d+): ", theory, flags=re.M))
+    cited = set()
+    for folder in ("adacgd", "problems", "experiments", "benchmarks", "tests"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for kind, number in re.findall(r"theory\.md (section |pitfall )?(\d(?:\d|\.\d)*)", file.read_text()):
+                cited.add((number, file.name))
+                assert number in (pitfalls if kind == "pitfall " else sections), (file.name, number)
+    assert ("3.4", "stepsizes.py") in cited

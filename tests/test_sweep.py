@@ -105,11 +105,47 @@ def test_bad_grids_are_refused_by_name(problem, options, words):
         ac.sweep(problem, ac.GD(), **options)
 
 
-def test_a_negative_zeta_and_too_few_indices_are_refused(problem):
+def test_a_negative_zeta_is_refused(problem):
     with pytest.raises(ValueError, match="zeta"):
         ac.sweep(problem, ac.LAG(1.0), stepsizes=[0.1], zetas=[-1.0])
-    grid = ac.sweep(problem, ac.LAG(1.0), stepsizes=[0.1], zetas=[1.0, 2.0], rounds=2)
+
+
+def test_a_grid_is_walked_along_its_first_axis(problem):
+    grid = ac.sweep(problem, ac.LAG(1.0), stepsizes=[0.1, 0.2, 0.3], zetas=[1.0, 2.0], rounds=2)
+    walked = [[trace for trace in row] for row in grid]
+    assert len(walked) == len(grid) == 3
+    for i, row in enumerate(walked):
+        assert grid[i].shape == (2,) and list(grid[i].axes) == ["zetas"]
+        for j, trace in enumerate(row):
+            alike(trace, grid[i, j])
+            alike(trace, grid[i][j])
+            assert trace.stepsize == grid.axes["stepsizes"][i] and trace.uplink_constants.B == grid.axes["zetas"][j]
+    with pytest.raises(TypeError, match=r"slice.*stepsizes"):
+        grid[:, 0]
+    with pytest.raises(TypeError, match=r"1\.0.*zetas"):
+        grid[0, 1.0]
+    for index in ((0, 2), (0, -3)):
+        with pytest.raises(IndexError, match="zetas has 2 entries"):
+            grid[index]
     with pytest.raises(IndexError, match="stepsizes, zetas"):
-        grid[0]
-    with pytest.raises(IndexError):
-        grid[0, 2]
+        grid[0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (dict(uplink="EF21"), "uplink"),
+        (dict(uplink="EF21", zetas=[1.0]), "str has no zeta"),
+        (dict(uplink=[ac.GD(), ac.TopK(2)]), "uplink"),
+        (dict(downlink=ac.TopK(2)), "downlink"),
+        (dict(problem=3), "problem"),
+        (dict(x0=np.zeros(3)), "x0"),
+        (dict(multiples=None, stepsizes=[-1.0]), "stepsizes"),
+        (dict(tolerance=True), "tolerance"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_sweep_speaks_of_sweep(problem, changed, words):
+    with pytest.raises((TypeError, ValueError), match=rf"sweep\(.*{words}") as refused:
+        ac.sweep(**{"problem": problem, "uplink": ac.GD(), "multiples": [1.0], "rounds": 2, **changed})
+    assert "simulate" not in str(refused.value)

@@ -169,6 +169,36 @@ def test_requests_outside_the_assumptions_are_refused_with_the_assumption():
         stepsize(problem.smoothness, ac.AB(0, 1))
 
 
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda p: stepsize(p.smoothness, ac.GD()), r"stepsize\(constants=...\).*GD\(\); pass its .constants\(dim\)"),
+        (lambda p: stepsize(p.smoothness, 3), r"stepsize\(constants=...\) must be constants such as AB"),
+        (
+            lambda p: stepsize(p.smoothness, ac.AB(1, 0), downlink=ac.GD()),
+            r"stepsize\(downlink=...\).*constants\(dim\)",
+        ),
+        (lambda p: stepsize(p, ac.AB(1, 0)), r"stepsize\(smoothness=...\).*pass problem.smoothness"),
+        (lambda p: stepsize(3, ac.AB(1, 0)), r"stepsize\(smoothness=...\).*got int"),
+        (lambda p: check(3), r"check\(trace=...\) must be one Trace.*int"),
+        (lambda p: check(ac.sweep(p, ac.GD(), multiples=[1], rounds=2)), r"check\(trace=...\).*Grid"),
+        (lambda p: ac.EF21(3).constants(30), r"EF21\(compressor=...\) must be a Compressor"),
+        (lambda p: ac.AdaCGD([1, 4], 1.0).constants(30), r"AdaCGD\(levels\[0\]=...\) must be a Compressor"),
+    ],
+)
+def test_a_thing_in_the_place_of_another_is_told_what_to_pass(ask, words):
+    with pytest.raises(TypeError, match=words):
+        ask(problems.logistic(CANCER))
+
+
+def test_a_check_prints_its_verdict_in_a_line():
+    trace = run(tight(), ac.GD(), rounds=1)
+    assert repr(check(trace)) == "<Check nonconvex: holds, worst ratio 1 at round 1>"
+    above = repr(check(dataclasses.replace(trace, stepsize=8 * trace.stepsize)))
+    assert "does not hold" in above and "8 times" in above and "\n" not in above
+    assert "no rounds" in str(check(run(tight(), ac.GD(), rounds=0)))
+
+
 def test_a_run_of_no_rounds_and_a_start_at_the_optimum_break_nothing():
     assert check(run(tight(), ac.GD(), rounds=0)).ok
     still = problems.general_quadratic(np.eye(3)[None], np.zeros((1, 3)))

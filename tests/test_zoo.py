@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from zoo import WORKERS, bits_of, each, normal, send, shared, special, zoo
 
 from adacgd.compressors import (
     QSGD,
@@ -22,7 +23,6 @@ from adacgd.compressors import (
     ContractiveRandK,
     FixedPoint,
     FloatCast,
-    HardThreshold,
     Identity,
     Induced,
     LowRank,
@@ -47,94 +47,8 @@ from adacgd.compressors import (
 from adacgd.compressors.base import alpha_of, norm_of, omega_of
 from adacgd.compressors.low_rank import power_factors, svd_factors
 
-WORKERS = 4
 DIMS = (1, 2, 3, 12, 100)
 NO_CONSTANT = {"hard threshold", "float16", "bfloat16", "float8", "fixed point"}
-
-
-def zoo(dim):
-    """One of each that exists in this dimension, by name."""
-    k, half = max(1, dim // 3), dim // 2
-    found = {
-        "identity": Identity(),
-        "top": TopK(k),
-        "top, rank": TopK(k, "rank"),
-        "top, gaps": TopK(k, "gaps"),
-        "rand": RandK(k),
-        "rand, shared seed": RandK(k, shared_seed=True),
-        "contractive rand": ContractiveRandK(k, coding="gaps"),
-        "contractive rand, shared seed": ContractiveRandK(k, shared_seed=True),
-        "hard threshold": HardThreshold(0.5),
-        "threshold of max": RelativeThreshold(0.5),
-        "threshold of max, tau 1": RelativeThreshold(1.0),
-        "threshold of norm": RelativeThreshold(0.5, "l2", "gaps"),
-        "threshold of norm, tau 1": RelativeThreshold(1.0, "l2"),
-        "adaptive random": AdaptiveRandom(),
-        "biased random": BiasedRandom(np.linspace(0.5, 1, dim)),
-        "biased random, one p": BiasedRandom(0.6, "gaps"),
-        "sign": Sign(),
-        "sign with zero": Sign("zero"),
-        "natural": Natural(),
-        "float16": FloatCast(),
-        "bfloat16": FloatCast("bfloat16"),
-        "float8": FloatCast("float8_e4m3"),
-        "fixed point": FixedPoint(16, 8),
-        "qsgd 1": QSGD(1),
-        "qsgd 2": QSGD(2),
-        "qsgd 3, elias": QSGD(3, "elias"),
-        "qsgd 5": QSGD(5),
-        "max dithering": MaxDithering(4),
-        "max dithering, elias": MaxDithering(3, "elias"),
-        "terngrad": TernGrad(),
-        "natural dithering 1": NaturalDithering(1),
-        "natural dithering 3": NaturalDithering(3, "elias"),
-        "perm": PermK(),
-        "contractive perm": ContractivePermK(),
-        "shrunk rand": Shrunk(RandK(k)),
-        "shrunk perm": Shrunk(PermK()),
-        "shrunk qsgd": Shrunk(QSGD(1)),
-        "induced": Induced(TopK(k), RandK(k)),
-        "induced, signs": Induced(Sign(), QSGD(2)),
-        "residual": Residual(TopK(k), ContractiveRandK(k)),
-        "residual, top twice": Residual(TopK(k), TopK(1)),
-        "residual, shrunk": Residual(TopK(k), Shrunk(MaxDithering(2))),
-        "on support, rand": OnSupport(k, RandK(1)),
-        "on support, natural": OnSupport(k, Natural()),
-        "on support, unscaled": OnSupport(k, Natural(), scaled=False, coding="gaps"),
-        "on support, sign": OnSupport(k, Sign()),
-        "composed": Composed(PermK(), RandK(k)),
-        "composed, natural": Composed(Natural(), RandK(k, shared_seed=True)),
-        "participation": Participation(TopK(k), 0.7),
-        "participation, perm": Participation(ContractivePermK(), 0.5),
-    }
-    if dim > 1:
-        found["mix"] = MixK(k, 1)
-        found["mix, shared seed"] = MixK(1, k, shared_seed=True)
-        found["blocks"] = BlockTopK((max(1, half // 2), 1), (half, dim - half))
-    if dim >= 12:
-        found["low rank"] = LowRank(1)
-        found["power"] = PowerSGD(1)
-    if dim == 100:
-        found["low rank 2"] = LowRank(2, (20, 5))
-    return found
-
-
-def each(*dims):
-    """Parametrise over the zoo in these dimensions."""
-    rows = [(dim, name) for dim in dims for name in zoo(dim)]
-    return pytest.mark.parametrize(("dim", "name"), rows, ids=[f"{name} {dim}" for dim, name in rows])
-
-
-def shared(target, key):
-    """The keywords of those that ask for them: worker 1 of 4."""
-    if not target.shares_randomness:
-        return {}
-    return {"common": jax.random.fold_in(key, 5), "round": 0, "worker": 1, "workers": WORKERS}
-
-
-def send(target, key, x):
-    return target(key, x, **shared(target, key))
-
 
 FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # to compile, not to run
 compiled = jax.jit(send)
@@ -162,10 +76,6 @@ def claim(target, dim, better=1.0):
     if isinstance(target, Unbiased):
         return omega_of(target, dim, WORKERS) / better
     return 1 - better * alpha_of(target, dim, WORKERS)
-
-
-def normal(seed, *shape, dtype=np.float64):
-    return np.random.RandomState(seed).normal(size=shape).astype(dtype)
 
 
 # --- constants -------------------------------------------------------------------------------------------------------
@@ -242,22 +152,6 @@ def test_the_sharp_constants_are_not_above_the_literature(dim, levels):
 
 
 # --- one message -----------------------------------------------------------------------------------------------------
-
-
-def special(dim, dtype):
-    """Inputs that have gone wrong somewhere: zero, ties, one entry, signs of zero, tiny, NaN, infinity."""
-    x, ties, signed = normal(4, dim), np.sign(normal(5, dim)), np.where(np.arange(dim) % 2, 0.0, -0.0)
-    broken, infinite, one = x.copy(), x.copy(), np.zeros(dim)
-    broken[0], infinite[-1], one[-1] = math.nan, -math.inf, 3.0
-    rows = [np.zeros(dim), x, ties, signed, one, 1e-30 * x, broken, infinite]
-    return [jnp.asarray(row.astype(dtype)) for row in rows]
-
-
-def bits_of(a):
-    """The bits, with one NaN for all."""
-    a = np.asarray(a)
-    a = np.where(np.isnan(a), np.nan, a)
-    return a.view(f"u{a.dtype.itemsize}")
 
 
 @each(1, 3, 12)

@@ -24,7 +24,7 @@ class Message(NamedTuple):
 
 @module
 class Draw:
-    """The randomness of one message, handed to an uplink by the loop (architecture.md decision 5).
+    """The randomness of one message, handed to an uplink by the loop.
 
     private: a key of this worker and round alone. common: a key that all workers of the round share.
     round: () int, absolute. worker: () int. workers: how many there are.
@@ -41,6 +41,9 @@ class Draw:
         return {"common": self.common, "round": self.round, "worker": self.worker, "workers": self.workers}
 
 
+Outcomes = tuple[np.ndarray, np.ndarray]  # probabilities (m,) and vectors (m, d), all that may arrive of one input
+
+
 class Sharp:
     """Where a constant cannot be improved. An own compressor may leave all of it out."""
 
@@ -53,6 +56,10 @@ class Sharp:
     def attained(self, dim: int) -> bool:
         """Whether `worst(dim)` attains the constant, to rounding or to within 1e-6 where it is a supremum."""
         return self.equality
+
+    def outcomes(self, x: np.ndarray) -> Outcomes | None:
+        """All that may arrive of x, with its probability, so that expectations are sums; None where they are many."""
+        return None
 
 
 class Compressor(Sharp, abc.ABC):
@@ -187,6 +194,18 @@ def shared_with(part: Any, shared: dict[str, Any], index: int | None = None) -> 
     if index is None or "common" not in shared:
         return shared
     return {**shared, "common": jax.random.fold_in(shared["common"], index)}
+
+
+MOST_OUTCOMES = 4096
+
+
+def product_outcomes(chance: np.ndarray, low: np.ndarray, high: np.ndarray) -> Outcomes | None:
+    """All outcomes where each coordinate is `high` with its own chance, (d,), else `low`; None where they are many."""
+    dim = low.size
+    if 2**dim > MOST_OUTCOMES:
+        return None
+    up = (np.arange(2**dim)[:, None] >> np.arange(dim)) & 1 == 1
+    return np.prod(np.where(up, chance, 1 - chance), axis=1), np.where(up, high, low)
 
 
 def no_constant(owner: Any, why: str) -> NoReturn:

@@ -162,7 +162,7 @@ class BitReader:
 
     def _gamma_window(self, wanted: int) -> np.ndarray:
         """As many code words as lie whole in the next window: each ends where twice its zeros and one bit are read."""
-        size = min(self.left, _WINDOW)
+        size = min(self.left, _WINDOW, (2 * LONGEST + 1) * wanted)  # a few words need not unpack much
         bits = np.unpackbits(self._look(size), count=size)
         place = np.arange(size, dtype=np.int32)
         next_one = np.minimum.accumulate(np.where(bits, place, np.int32(size + LONGEST + 1))[::-1])[::-1]

@@ -77,7 +77,11 @@ def flush(v: Any) -> Any:
     """Subnormal float32 and float64 as zeros of their sign, as XLA computes on a CPU. NumPy only."""
     if v.dtype.itemsize == 2:
         return v  # float16 is computed in float32, where its subnormals are normal
-    return np.where(np.abs(v) < np.finfo(v.dtype).tiny, np.copysign(v.dtype.type(0), v), v)
+    tiny = np.finfo(v.dtype).tiny
+    subnormal = (v < tiny) & (v > -tiny) & (v != 0)
+    if not np.any(subnormal):
+        return v  # no copy, since a short message may stand for a long vector
+    return np.where(subnormal, np.copysign(v.dtype.type(0), v), v)
 
 
 def times(xp: Any, a: Any, b: Any) -> Any:
@@ -86,13 +90,14 @@ def times(xp: Any, a: Any, b: Any) -> Any:
         return a * b
     with np.errstate(all="ignore"):
         a, b = np.broadcast_arrays(flush(np.asarray(a)), flush(np.asarray(b)))
-        out = a * b
+        out = np.asarray(a * b)
         tiny = np.finfo(out.dtype).tiny
         edge = np.abs(out) == tiny if out.dtype.itemsize > 2 else np.zeros((), bool)
         if np.any(edge):  # a product just below the smallest normal number may have been rounded up to it
-            large = np.abs(a) > np.abs(b)
-            scaled = np.where(large, a, b) * (np.where(large, b, a) * out.dtype.type(2.0**64))
-            out = np.where(edge & (np.abs(scaled) < tiny * out.dtype.type(2.0**64)), np.copysign(0, out), out)
+            p, q = np.abs(a[edge]), np.abs(b[edge])
+            scaled = np.maximum(p, q) * (np.minimum(p, q) * out.dtype.type(2.0**64))
+            below = scaled < tiny * out.dtype.type(2.0**64)
+            out[edge] = np.where(below, np.copysign(out.dtype.type(0), out[edge]), out[edge])
         return flush(out).astype(a.dtype, copy=False)
 
 

@@ -69,14 +69,10 @@ class Levels(Format):
         """Norm, signs, codes."""
         return Floats(1), Uints(dim, 1), Uints(dim, bits_for(self.levels + 1), self.levels + 1)
 
-    def table(self, dtype: Any) -> np.ndarray:
-        """(levels + 1,) what a code stands for, as a part of the norm, rounded once to dtype."""
-        return level_table(self.levels, self.spacing, dtype)
-
     def rebuild(self, xp: Any, numbers: Any, dim: int, dtype: Any) -> Any:
-        """±norm * table[code]."""
+        """±norm * the part that the code stands for."""
         norm, negative, codes = numbers
-        return _signed(xp, negative, times(xp, norm[0], xp.asarray(self.table(dtype))[codes]))
+        return _signed(xp, negative, times(xp, norm[0], level_parts(xp, codes, self.levels, self.spacing, dtype)))
 
 
 def check_levels(levels: int, spacing: str) -> None:
@@ -87,9 +83,14 @@ def check_levels(levels: int, spacing: str) -> None:
         raise ValueError(f"Levels(spacing=...) must be 'linear' or 'powers', got {spacing!r}.")
 
 
-def level_table(levels: int, spacing: str, dtype: Any) -> np.ndarray:
-    """(levels + 1,) the parts of the norm that the codes 0..levels stand for, each rounded once to dtype."""
-    codes = np.arange(levels + 1)
+def level_parts(xp: Any, codes: Any, levels: int, spacing: str, dtype: Any) -> Any:
+    """The parts of the norm that codes in 0..levels stand for, each rounded once to dtype.
+
+    Under JAX looked up in a table; a receiver with few codes need not make one.
+    """
+    if xp is not np:
+        return xp.asarray(level_parts(np, np.arange(levels + 1), levels, spacing, dtype))[codes]
+    codes = np.asarray(codes).astype(np.int64)
     parts = codes / levels if spacing == "linear" else np.where(codes, np.ldexp(1.0, codes - levels), 0.0)
     with np.errstate(under="ignore"):
         return parts.astype(dtype)
@@ -116,8 +117,8 @@ class LevelsElias(Format):
     def rebuild(self, xp: Any, numbers: Any, dim: int, dtype: Any) -> Any:
         """±norm * table[code], +0 elsewhere; NaN everywhere where the norm is."""
         norm, indices, negative, codes = numbers
-        table = xp.asarray(level_table(self.levels, self.spacing, dtype))
-        values = _signed(xp, negative, times(xp, norm[0], table[codes]))
+        parts = level_parts(xp, codes, self.levels, self.spacing, dtype)
+        values = _signed(xp, negative, times(xp, norm[0], parts))
         out = scatter(xp, indices, values, dim, dtype)
         return xp.where(norm[0] == norm[0], out, norm[0])
 
@@ -171,9 +172,9 @@ class FloatCast(Format):
         """The bits."""
         return (Uints(dim, 1 + self.exponent + self.mantissa),)
 
-    def table(self, dtype: Any) -> np.ndarray:
-        """What each pattern of bits stands for: exact in float32 and float64."""
-        pattern = np.arange(1 << (1 + self.exponent + self.mantissa))
+    def values(self, patterns: np.ndarray, dtype: Any) -> np.ndarray:
+        """What patterns of bits stand for: exact in float32 and float64."""
+        pattern = patterns.astype(np.int64)
         top = (1 << self.exponent) - 1
         e, m = pattern >> self.mantissa & top, pattern & ((1 << self.mantissa) - 1)
         value = np.ldexp((np.where(e, 1 << self.mantissa, 0) + m).astype(np.float64),
@@ -183,8 +184,10 @@ class FloatCast(Format):
             return np.where(pattern >> (self.exponent + self.mantissa), -value, value).astype(dtype)
 
     def rebuild(self, xp: Any, numbers: Any, dim: int, dtype: Any) -> Any:
-        """Looked up."""
-        return xp.asarray(self.table(dtype))[numbers[0]]
+        """Under JAX looked up in a table; a receiver with few of them need not make one."""
+        if xp is np:
+            return self.values(numbers[0], dtype)
+        return xp.asarray(self.values(np.arange(1 << (1 + self.exponent + self.mantissa)), dtype))[numbers[0]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,8 +239,8 @@ class LowRank(Format):
     def rebuild(self, xp: Any, numbers: Any, dim: int, dtype: Any) -> Any:
         """Outer products summed in order, a selection between product and sum: compilers contract them otherwise."""
         left, right = (xp.asarray(n).reshape(-1, self.rank) for n in numbers)
-        outers = [times(xp, left[:, r, None], right[None, :, r]) for r in range(self.rank)]
-        total = outers[0]
-        for outer in outers[1:]:
+        outers = (times(xp, left[:, r, None], right[None, :, r]) for r in range(self.rank))  # one at a time in memory
+        total = next(outers)
+        for outer in outers:
             total = plus(xp, xp.where(total != 0, total, 0), xp.where(outer != 0, outer, 0))
         return total.reshape(-1)[:dim]

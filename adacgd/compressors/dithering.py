@@ -8,7 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adacgd.compressors.base import Message, Unbiased, brief, fetch, norm_of, require_count, working
+from adacgd.compressors.base import (
+    Message,
+    Outcomes,
+    Unbiased,
+    brief,
+    fetch,
+    norm_of,
+    product_outcomes,
+    require_count,
+    working,
+)
 from adacgd.compressors.codes import Format
 from adacgd.compressors.dense_codes import MOST_LEVELS, Levels, LevelsElias, TernaryScale
 from adacgd.compressors.fields import symbol_bits
@@ -74,6 +84,16 @@ class Dithered(Quantised, Unbiased):
         w = working(x)
         norm = drawn_norm(self.norm(w), x)
         return norm[None], x < 0, self.codes(key, w, norm.astype(w.dtype))
+
+    def outcomes(self, x: np.ndarray) -> Outcomes | None:
+        """Each entry on one of its two neighbouring levels."""
+        if self.spacing != "linear":
+            return None
+        norm = float(self.norm(jnp.asarray(x)))
+        ratio = self.levels * np.abs(x) / norm
+        low = np.minimum(np.floor(ratio), self.levels - 1)
+        value = lambda level: np.sign(x) * norm * level / self.levels
+        return product_outcomes(ratio - low, value(low), value(low + 1))
 
     def __call__(self, key: jax.Array, x: jax.Array) -> Message:
         """What the receiver makes of x."""

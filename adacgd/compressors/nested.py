@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from adacgd.compressors.bitstream import BitReader, BitWriter
+from adacgd.compressors.bitstream import BitReader, BitWriter, WireError
 from adacgd.compressors.codes import Format, Numbers, plus, scatter, times
 from adacgd.compressors.fields import Field, Floats, Known, Subset, VariableSubset, check_subset
 
@@ -63,6 +63,13 @@ class PartlySeeded(Format):
     def fields(self, dim: int) -> tuple[Field, ...]:
         """Indices, indices (in the header), values."""
         return Subset(self.k, dim, self.coding), Known(self.seeded, dim), Floats(self.k + self.seeded)
+
+    def read(self, source: BitReader, known: BitReader, dim: int, float_width: int) -> Numbers:
+        """The numbers again; no coordinate may come twice."""
+        numbers = super().read(source, known, dim, float_width)
+        if np.intersect1d(numbers[0], numbers[1]).size:
+            raise WireError("a coordinate comes twice, by its index and from the shared seed.")
+        return numbers
 
     def rebuild(self, xp: Any, numbers: Any, dim: int, dtype: Any) -> Any:
         """Scattered."""
@@ -145,7 +152,7 @@ class Blocks(Nested):
     def check(self, dim: int, float_width: int) -> None:
         """The blocks make up the vector."""
         if len(self.formats) != len(self.sizes) or sum(self.sizes) != dim or min(self.sizes, default=0) < 1:
-            raise ValueError(f"blocks of {self.sizes} coordinates do not make up {dim}.")
+            raise ValueError(f"{len(self.formats)} formats and {len(self.sizes)} sizes of blocks do not make up {dim}.")
         super().check(dim, float_width)
 
     def parts(self, dim: int) -> tuple[tuple[Format, int], ...]:
@@ -195,8 +202,12 @@ class Scaled(Nested):
     code = 18
 
     def __post_init__(self) -> None:
-        if not np.isfinite(float.fromhex(self.factor)):
-            raise ValueError(f"Scaled(factor={self.factor}) must be finite.")
+        try:
+            right = float.fromhex(self.factor).hex() == self.factor and self.factor not in ("inf", "-inf", "nan")
+        except (ValueError, OverflowError):
+            right = False
+        if not right:
+            raise ValueError(f"Scaled(factor={self.factor!r}) must be finite, and written as float.hex does.")
 
     def parts(self, dim: int) -> tuple[tuple[Format, int], ...]:
         """The one."""

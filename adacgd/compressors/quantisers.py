@@ -8,7 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from adacgd.compressors import dense_codes
-from adacgd.compressors.base import Coded, Compressor, Message, Unbiased, brief, fetch, no_constant, total_of, working
+from adacgd.compressors.base import (
+    Coded,
+    Compressor,
+    Message,
+    Outcomes,
+    Unbiased,
+    brief,
+    fetch,
+    no_constant,
+    product_outcomes,
+    total_of,
+    working,
+)
 from adacgd.compressors.codes import Format
 from adacgd.compressors.dense_codes import SignScale, TernaryScale
 from adacgd.compressors.fields import symbol_bits
@@ -108,6 +120,12 @@ class Natural(Quantised, Unbiased):
     def cost(self, dim: int, float_width: int) -> Cost:
         """Sign and exponent."""
         return Cost(0, dim * {16: 6, 32: 9, 64: 12}[float_width])
+
+    def outcomes(self, x: np.ndarray) -> Outcomes | None:
+        """Each entry at one of its two neighbouring powers of two."""
+        mantissa, exponent = np.frexp(np.abs(x))  # in [1/2, 1)
+        low = np.sign(x) * np.ldexp(0.5, exponent)
+        return product_outcomes(np.where(x == 0, 0, 2 * mantissa - 1), low, 2 * low)
 
     def omega(self, dim: int) -> float:
         """1/8: with x = m 2^e the relative variance is (m-1)(2-m)/m^2."""

@@ -1,4 +1,4 @@
-"""Selection of the largest coordinates: the one place that sorts (performance.md sections 1 and 4).
+"""Selection of the largest coordinates: the one place that sorts.
 
 Magnitudes are compared as the bit patterns of |x|, which order as the numbers do, make an integer sort several times
 faster than a float sort, and give every special value a place: -0 equals +0, and NaN stands above infinity, so that a

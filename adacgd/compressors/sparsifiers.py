@@ -5,13 +5,26 @@ information-theoretic price; `"gaps"`, Elias gamma code of the distances between
 """
 
 import abc
+import itertools
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adacgd.compressors.base import Coded, Compressor, Message, Unbiased, brief, fetch, require_count, require_fits
+from adacgd.compressors.base import (
+    MOST_OUTCOMES,
+    Coded,
+    Compressor,
+    Message,
+    Outcomes,
+    Unbiased,
+    brief,
+    fetch,
+    require_count,
+    require_fits,
+)
 from adacgd.compressors.codes import Dense, Format, Seeded, Sparse
 from adacgd.compressors.fields import CODINGS, subset_bits
 from adacgd.compressors.nested import Blocks, PartlySeeded
@@ -222,6 +235,17 @@ class _Random(Masked):
     shared_seed: bool
     coding: str
     equality = True
+    scaled = False
+
+    def outcomes(self, x: np.ndarray) -> Outcomes | None:
+        """Every subset is as likely."""
+        count = math.comb(x.size, self.k)
+        if count > MOST_OUTCOMES:
+            return None
+        kept = np.zeros((count, x.size), bool)
+        subsets = np.array(list(itertools.combinations(range(x.size), self.k)))
+        np.put_along_axis(kept, subsets, True, axis=1)
+        return np.full(count, 1 / count), np.where(kept, x * (x.size / self.k if self.scaled else 1.0), 0)
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -258,6 +282,7 @@ class RandK(_Random, Unbiased):
     k: int = static()
     shared_seed: bool = static(default=False)
     coding: str = static(default="fixed")
+    scaled = True
     __repr__ = brief
 
     def __call__(self, key: jax.Array, x: jax.Array) -> Message:

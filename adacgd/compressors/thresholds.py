@@ -7,7 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adacgd.compressors.base import Compressor, Message, brief, no_constant, norm_of, require_nonnegative, working
+from adacgd.compressors.base import (
+    Compressor,
+    Message,
+    Outcomes,
+    brief,
+    no_constant,
+    norm_of,
+    product_outcomes,
+    require_nonnegative,
+    working,
+)
 from adacgd.compressors.codes import Format, Sparse, SparseVariable
 from adacgd.compressors.sparsifiers import Masked, gap_bits, require_coding, sparse_cost
 from adacgd.cost import Cost, index_bits
@@ -143,6 +153,10 @@ class AdaptiveRandom(Compressor, Masked):
         """One entry, zeros elsewhere."""
         return Message(jnp.where(self.kept(key, x), x, 0), sparse_cost(1, x.size))
 
+    def outcomes(self, x: np.ndarray) -> Outcomes:
+        """One entry, as likely as it is large."""
+        return np.abs(x) / np.sum(np.abs(x)), np.diag(x)
+
     def alpha(self, dim: int) -> float:
         """1/d."""
         return 1 / dim
@@ -197,6 +211,10 @@ class BiasedRandom(Compressor, Masked):
         """The entries kept, zeros elsewhere."""
         kept = self.kept(key, x)
         return Message(jnp.where(kept, x, 0), variable_cost(kept, self.coding))
+
+    def outcomes(self, x: np.ndarray) -> Outcomes | None:
+        """All subsets."""
+        return product_outcomes(np.broadcast_to(self._probabilities(x.size), x.size), np.zeros(x.size), x)
 
     def alpha(self, dim: int) -> float:
         """The least probability."""

@@ -16,7 +16,7 @@ ROUNDING = 1e-13  # of the potential at the start: below it only rounding is com
 SLACK = 1e-9  # by which a computed ratio may pass 1
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Check:
     """The verdict: `ok`, and why not where not."""
 
@@ -33,6 +33,15 @@ class Check:
     def __bool__(self) -> bool:
         return self.ok
 
+    def __repr__(self) -> str:
+        worst = f"worst ratio {self.worst_ratio:.6g} at round {self.worst_round}"
+        words = [
+            "holds" if self.ok else "does not hold",
+            "no rounds" if self.worst_round is None else worst,
+            self.reason,
+        ]
+        return f"<Check {self.regime}: {', '.join(word for word in words if word)}>"
+
 
 def check(trace: Any, regime: str = "nonconvex") -> Check:
     """Left over right of the theorem of `regime` along `trace` (theory.md 3.1, with a downlink 3.4 (I)).
@@ -43,6 +52,11 @@ def check(trace: Any, regime: str = "nonconvex") -> Check:
     A step above the theorem's gives the ratios, and ok = False with that reason.
     Raises ValueError for a float32 run (what would be certified is rounding) and for an assumption that fails.
     """
+    for name in ("precision", "uplink_constants", "grad_sq_sum"):
+        if not hasattr(trace, name):
+            raise TypeError(
+                f"check(trace=...) must be one Trace, as simulate and grid[i, j] give it; got {type(trace).__name__}."
+            )
     if trace.precision != "float64":
         raise ValueError(
             f"check(trace): a bound cannot be certified on a {trace.precision} run, where rounding is as large as what "

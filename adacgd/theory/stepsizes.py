@@ -31,7 +31,10 @@ def stepsize(smoothness: Any, constants: Any, regime: str = "nonconvex", downlin
     Raises ValueError that names the assumption that fails.
     """
     _require_regime("stepsize", regime)
-    _require_constants(constants)
+    if not hasattr(smoothness, "L_minus"):
+        remedy = "; pass problem.smoothness" if hasattr(smoothness, "smoothness") else ""
+        raise TypeError(f"stepsize(smoothness=...) needs L_minus and L_plus, got {type(smoothness).__name__}{remedy}.")
+    _require_constants("constants", constants)
     u, v = coupling(constants, downlink, regime)
     spread = math.sqrt(u) + math.sqrt(v)
     if regime == "nonconvex":
@@ -46,7 +49,7 @@ def coupling(constants: Any, downlink: Any, regime: str) -> Coupling:
     u = constants.B / constants.A
     if downlink is None:
         return Coupling(u, 0.0)
-    _require_constants(downlink)
+    _require_constants("downlink", downlink)
     P, Q = movement(*constants)
     factor = 1 if regime == "nonconvex" else 2
     return Coupling(u, downlink.B / downlink.A * (Q + factor * P * u))
@@ -68,7 +71,10 @@ def _require_regime(owner: str, regime: str) -> None:
         raise ValueError(f"{owner}(regime=...) must be one of {', '.join(REGIMES)}; got {regime!r}.")
 
 
-def _require_constants(constants: Any) -> None:
+def _require_constants(name: str, constants: Any) -> None:
+    if not (hasattr(constants, "A") and hasattr(constants, "B")):
+        remedy = "; pass its .constants(dim)" if hasattr(constants, "constants") else ""
+        raise TypeError(f"stepsize({name}=...) must be constants such as AB(A, B), got {constants!r}{remedy}.")
     if not (0 < constants.A <= 1 and 0 <= constants.B < math.inf):
         raise ValueError(
             f"a three point compressor has 0 < A <= 1 and 0 <= B; got A = {constants.A}, B = {constants.B}."

@@ -1,0 +1,250 @@
+"""The court: the guilty convicted, the honest acquitted, whatever the key; and what goes with it for users."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import adacgd as ac
+from adacgd import testing
+from adacgd.laws import panel
+from benchmarks.court import KeepsTies, OneBitShort, cases, trial
+from experiments.cli import main
+from tests.zoo import zoo
+
+DIM, KEYS = 12, 2
+CASES = list(cases(DIM))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_the_court_judges_right(case):
+    """`python -m benchmarks.court` runs the same with 20 keys."""
+    done = trial(case, DIM, KEYS)
+    assert done.right == KEYS, str(done.certificate)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_the_court_judges_right_with_twenty_keys(case):
+    done = trial(case, DIM, 20)
+    assert done.right == 20, str(done.certificate)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_small_dimensions_are_tried_whole(dim):
+    """All small integer vectors are among the starts, and what attains its constant is seen to."""
+    for target in (ac.TopK(1), ac.Sign(), ac.RandK(1)):
+        found = ac.certify(target, dim=dim)
+        assert found.ok and found.tightness >= 0.99, str(found)
+    law_starts = found.inputs
+    assert law_starts > {1: 4, 2: 168, 3: 124}[dim]
+
+
+# --- exact enumeration -----------------------------------------------------------------------------------------------
+
+
+def with_outcomes():
+    x = np.array([3.0, -1.0, 0.5, 2.0, 0.0])
+    return [(n, t, x) for n, t in zoo(5).items() if not t.shares_randomness and t.outcomes(x) is not None]
+
+
+@pytest.mark.parametrize(("name", "target", "x"), with_outcomes(), ids=[n for n, *_ in with_outcomes()])
+def test_outcomes_are_a_distribution_with_the_mean_and_the_error_that_are_drawn(name, target, x):
+    chance, rows = target.outcomes(x)
+    assert np.all(chance >= 0) and np.isclose(chance.sum(), 1)
+    error = chance @ np.sum((rows - x) ** 2, axis=1)
+    assert error <= np.sum(x**2) * (target.omega(5) if isinstance(target, ac.Unbiased) else 1 - target.alpha(5)) + 1e-9
+    if isinstance(target, ac.Unbiased):
+        np.testing.assert_allclose(chance @ rows, x, atol=1e-12)
+    sent = jax.vmap(lambda k: target(k, jnp.asarray(x)).value)(jax.random.split(jax.random.key(0), 4000))
+    off = np.sum((np.asarray(sent) - x) ** 2, axis=1)
+    assert abs(off.mean() - error) <= 5 * off.std() / np.sqrt(len(off)) + 1e-9
+
+
+def test_several_are_enumerated():
+    assert {"rand", "adaptive random", "biased random", "natural", "qsgd 1"} <= {name for name, *_ in with_outcomes()}
+
+
+@ac.module
+class Loaded(ac.Unbiased):
+    """Rand-1 whose draws are not those that it enumerates; omega is so large that nothing else speaks against it."""
+
+    def __call__(self, key, x):
+        j = jnp.minimum(jax.random.randint(key, (), 0, x.size + 1), x.size - 1)
+        return ac.Message(jnp.where(jnp.arange(x.size) == j, x * float(x.size), 0), ac.Cost(1, 3))
+
+    def omega(self, dim):
+        return 10.0 * dim
+
+    def outcomes(self, x):
+        return ac.RandK(1).outcomes(x)
+
+
+def test_outcomes_that_the_draws_do_not_follow_are_held_against_it():
+    found = ac.certify(Loaded(), dim=6)
+    assert not found.ok and "came" in found.reason
+
+
+# --- the certificate -------------------------------------------------------------------------------------------------
+
+
+def test_another_claim_can_be_tried():
+    assert ac.certify(ac.TopK(3), dim=DIM, claim=0.2).ok
+    assert not ac.certify(ac.TopK(3), dim=DIM, claim=0.3).ok
+    assert not ac.certify(ac.LAG(4.0), dim=DIM, claim=ac.AB(1.0, 3.0)).ok
+    for claim in (0.0, 1.5, -1, True, "1"):
+        with pytest.raises(ValueError, match=r"claim=\.\.\."):
+            ac.certify(ac.TopK(3), dim=DIM, claim=claim)
+
+
+def test_the_report_and_the_plain_form_say_the_same():
+    found = ac.certify(ac.TopK(3), dim=DIM)
+    plain = json.loads(json.dumps(found.as_dict()))
+    assert plain["ok"] and plain["claimed"] == 0.75 and plain["dim"] == DIM and len(plain["witness"][0]) == DIM
+    assert [h["habit"] for h in plain["habits"]] == [h.habit for h in found.habits]
+    assert "the claim stands" in str(found) and "0.75" in str(found)
+
+
+def test_the_price_of_an_own_one_without_a_format_is_only_told():
+    told = [h for h in ac.certify(KeepsTies(4), dim=DIM).habits if h.habit == "price"]
+    assert told and told[0].ok is None
+
+
+def test_what_the_court_does_not_take():
+    for dim in (0, -1, 2.5, True):
+        with pytest.raises(ValueError, match="dim="):
+            ac.certify(ac.TopK(1), dim=dim)
+    with pytest.raises(ValueError, match="workers="):
+        ac.certify(ac.PermK(), workers=0)
+    with pytest.raises(TypeError, match="certify takes"):
+        ac.certify("TopK")
+
+
+# --- assertions for users --------------------------------------------------------------------------------------------
+
+
+def test_assertions_pass_the_honest_and_name_the_guilty():
+    testing.assert_contractive(ac.TopK(3), dim=(3, DIM))
+    testing.assert_unbiased(ac.RandK(3), dim=DIM)
+    testing.assert_three_point(ac.LAG(4.0), dim=DIM)
+    with pytest.raises(AssertionError, match="CONVICTED: at most k entries"):
+        testing.assert_contractive(KeepsTies(4), dim=DIM)
+    for assertion in (testing.assert_contractive, testing.assert_three_point):
+        with pytest.raises(TypeError, match="takes a"):
+            assertion(ac.RandK(3))
+    with pytest.raises(ValueError, match="keys="):
+        testing.assert_unbiased(ac.RandK(3), keys=0)
+
+
+def test_wire_exactness_is_asserted_of_compressors_and_mechanisms():
+    testing.assert_wire_exact(ac.TopK(3, "rank"), dim=DIM)
+    testing.assert_wire_exact(ac.AdaCGD([ac.TopK(1), ac.Sign()], 1.0), dim=DIM)
+    testing.assert_wire_exact(ac.PermK(), dim=DIM)
+    with pytest.raises(AssertionError, match="claims 143 bits and writes 144"):
+        testing.assert_wire_exact(OneBitShort(ac.TopK(4)), dim=DIM + 4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(x=testing.vectors(DIM, np.float32, finite=False))
+def test_vectors_are_inputs(x):
+    assert x.shape == (DIM,) and x.dtype == np.float32
+
+
+def test_the_panel_has_what_it_says():
+    rows = np.asarray(panel(jax.random.key(0), DIM))
+    assert len(rows) == 8 and np.all(np.isfinite(rows)) and np.all(np.any(rows != 0, axis=1))
+    assert any(np.ptp(np.abs(row)) == 0 for row in rows), "a flat one"
+    assert any(np.count_nonzero(row) == 1 for row in rows), "a one-hot one"
+    assert any(len(set(np.abs(row))) < DIM / 2 and np.ptp(np.abs(row)) > 0 for row in rows), "ties"
+
+
+PLUGIN_TEST = """
+import jax, adacgd as ac
+jax.config.update("jax_enable_x64", True)
+
+def test_good(court):
+    court(ac.TopK(2), dim=5)
+
+def test_bad(court):
+    court(BAD, dim=5)
+"""
+OWN = '''
+import jax.numpy as jnp
+import adacgd as ac
+
+
+@ac.module
+class Mine(ac.Compressor):
+    """Ten lines."""
+
+    k: int = ac.static()
+    factor: float = 1.0
+
+    def __call__(self, key, x):
+        kept = jnp.argsort(-jnp.abs(x))[: self.k]
+        return ac.Message(jnp.zeros_like(x).at[kept].set(x[kept]), ac.Cost(self.k, 8 * self.k))
+
+    def alpha(self, dim):
+        return self.factor * self.k / dim
+
+
+BAD = Mine(2, 1.2)
+'''
+
+
+def test_the_plugin_is_light_and_its_fixture_asserts(tmp_path):
+    light = "import sys, experiments.pytest_plugin; assert not {'jax', 'numpy'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", light]).returncode == 0
+    (tmp_path / "test_own.py").write_text(OWN + PLUGIN_TEST)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--court-keys", "2", "-p", "no:cacheprovider", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert "1 failed, 1 passed" in done.stdout and "CONVICTED" in done.stdout, done.stdout + done.stderr
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own(tmp_path) -> Path:
+    path = tmp_path / "mine_for_the_court.py"
+    path.write_text(OWN)
+    return path
+
+
+def test_a_file_of_ones_own_is_certified_from_the_command_line(own, capsys):
+    assert main(["certify", f"{own}:Mine(2)", "--dim", "5"]) == 0
+    assert "the claim stands" in capsys.readouterr().out
+    assert main(["certify", f"{own}:BAD", "--dim", "5", "--keys", "2", "--json"]) == 1
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 2 and not rows[0]["ok"] and "0.6 found where 0.52 is claimed" in rows[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["adacgd:TopK"], "is the class TopK"),
+        (["adacgd:TopQ(3)"], "the nearest is 'TopK'"),
+        (["adacgd:TopK(3.5)"], "integer of at least 1"),
+        (["adacgd:TopK(50)", "--dim", "20"], "more than the 20 coordinates"),
+        (["adacgd:TopK(len)"], "plain values"),
+        (["adacgd.nowhere:TopK(3)"], "cannot import"),
+        (["nowhere.py:X"], "no file there"),
+        (["adacgd"], "MODULE:OBJECT"),
+        (["adacgd:TopK(3)", "--dim", "0"], "--dim"),
+        (["adacgd:theory"], "not a Compressor"),
+    ],
+)
+def test_a_bad_request_is_answered_in_a_line(words, said, capsys):
+    assert main(["certify", *words]) == 2
+    found = capsys.readouterr()
+    assert said in found.err and found.err.count("\n") <= 2 and not found.out
