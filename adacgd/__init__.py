@@ -48,8 +48,18 @@ from adacgd.compressors import (
 from adacgd.cost import Cost
 from adacgd.grid import Grid, sweep
 from adacgd.host import simulate
+from adacgd.marina import MARINA
 from adacgd.mechanisms import AB, CLAG, EF21, GD, LAG, ThreePoint
 from adacgd.module import module, static
+from adacgd.three_point import (
+    Ada3PC,
+    EF21Plus,
+    ThreePCv1,
+    ThreePCv2,
+    ThreePCv3,
+    ThreePCv4,
+    ThreePCv5,
+)
 from adacgd.trace import Trace
 
 __version__ = "0.1.0"
@@ -60,7 +70,9 @@ __all__ = [
     "EF21",
     "GD",
     "LAG",
+    "MARINA",
     "QSGD",
+    "Ada3PC",
     "AdaCGD",
     "AdaptiveRandom",
     "BiasedRandom",
@@ -73,6 +85,7 @@ __all__ = [
     "ContractiveRandK",
     "Cost",
     "Draw",
+    "EF21Plus",
     "FixedPoint",
     "FloatCast",
     "Grid",
@@ -96,6 +109,11 @@ __all__ = [
     "Shrunk",
     "Sign",
     "TernGrad",
+    "ThreePCv1",
+    "ThreePCv2",
+    "ThreePCv3",
+    "ThreePCv4",
+    "ThreePCv5",
     "ThreePoint",
     "TopK",
     "Trace",

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
-from adacgd.compressors.base import Compressor, Message, require_nonnegative, sq
+from adacgd.compressors.base import Compressor, Message, level_index, require_nonnegative, shared_with, sq
 from adacgd.compressors.selection import largest_mask, magnitude_bits, rows, sort_bits, tail_sums
 from adacgd.compressors.sparsifiers import Identity, TopK, sparse_cost
 from adacgd.cost import Cost, level_bits
@@ -19,13 +19,27 @@ from adacgd.mechanisms import (
     ThreePoint,
     accurate,
     choose,
-    compressed,
     compressor_of,
-    received,
     require_compressor,
     single,
 )
 from adacgd.module import Aside, module, static
+
+
+def cheapest(messages: Sequence[Message], zeta: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> Message:
+    """The trigger: silence if it is accurate, else the first message that is, else the last; the level is paid for."""
+    m, moved = len(messages), sq(x - y)
+    best = Message(h, Cost(0, level_bits(m)), 0)
+    for j, sent in enumerate(messages, 1):
+        enough = accurate(sq(x - best.value), zeta, moved)
+        cost = Cost(sent.cost.scalars, sent.cost.extra_bits + level_bits(m))
+        best = choose(enough, best, Message(sent.value, cost, j))
+    return best
+
+
+def apart(levels: Sequence[Any], shared: dict[str, Any]) -> list[dict[str, Any]]:
+    """The shared randomness of each level, so that levels of one worker draw independently of each other there too."""
+    return [shared_with(level, shared, level_index(j, len(levels))) for j, level in enumerate(levels)]
 
 
 @module
@@ -56,15 +70,10 @@ class AdaCGD(ThreePoint):
         return any(c.shares_randomness for c in self.levels)
 
     def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Message:
-        """The trigger: silence, then level after level until the error is within zeta |x - y|^2."""
-        m, moved = len(self.levels), sq(x - y)
-        best = Message(h, Cost(0, level_bits(m)), 0)
-        for j, (own_key, compressor) in enumerate(zip(self.level_keys(key), self.levels, strict=True), 1):
-            enough = accurate(sq(x - best.value), self.zeta, moved)
-            sent = compressed(compressor, own_key, x - h, **(shared if compressor.shares_randomness else {}))
-            cost = Cost(sent.cost.scalars, sent.cost.extra_bits + level_bits(m))
-            best = choose(enough, best, Message(received(compressor, h, sent.value, x), cost, j))
-        return best
+        """Silence, then level after level until the error is within zeta |x - y|^2."""
+        draws = zip(self.level_keys(key), apart(self.levels, shared), strict=True)
+        messages = [EF21(c)(k, h, y, x, **own) for c, (k, own) in zip(self.levels, draws, strict=True)]
+        return cheapest(messages, self.zeta, h, y, x)
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(theta(alpha_m), max(beta(alpha_m), zeta)), the standard pair."""

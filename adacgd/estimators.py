@@ -21,7 +21,13 @@ NOT_TRACEABLE = (
 
 
 class Estimator(abc.ABC):
-    """How one sender keeps its receiver informed. The receiver holds h; `memory` is what else the sender remembers."""
+    """How one sender keeps its receiver informed. The receiver holds h; `memory` is what else the sender remembers.
+
+    of_mean: (A, B) speak of the mean over workers, E|g^+ - grad f(x^+)|^2 <= (1 - A)|g - grad f(x)|^2 + B mean_i
+    |x_i - y_i|^2, and of no single one; then |g - grad f|^2 is what `Trace.G` holds and `verify` looks at.
+    """
+
+    of_mean: bool = False
 
     @abc.abstractmethod
     def init(self, x: jax.Array) -> Any:
@@ -49,14 +55,14 @@ class Lifted(Estimator):
     def step(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> tuple[Message, Any]:
         """C_{h,y}(x), told no more of the randomness than it asks for."""
         shared = draw.shared() if self.map.shares_randomness else {}
-        return _checked(self.map, self.map(draw.private, h, y, x, **shared), x), memory
+        return checked(self.map, self.map(draw.private, h, y, x, **shared), x), memory
 
     def constants(self, dim: int) -> AB:
         """Those of the map."""
         return self.map.constants(dim)
 
 
-def _checked(origin: Any, message: Any, x: jax.Array) -> Message:
+def checked(origin: Any, message: Any, x: jax.Array) -> Message:
     """The message with counts as int32 scalars, or an error that says how an own map broke the form."""
     name = type(origin).__name__
     if not isinstance(message, Message) or not isinstance(message.cost, Cost):

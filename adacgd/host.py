@@ -1,5 +1,6 @@
 """The host's side of a run: requests checked before anything is compiled, rows planned, fetched and made a `Trace`."""
 
+import functools
 import math
 import operator
 import time
@@ -132,7 +133,8 @@ class Drive:
         return bool(np.any(np.asarray(self.carry.status) == loop.RUNNING))
 
     def _first_row(self) -> Columns:
-        record = loop.record if not self.lead else jax.vmap(loop.record)
+        record: Any = functools.partial(loop.record, of_mean=self.setting.uplink.of_mean)
+        record = jax.vmap(record) if self.lead else record
         row = jax.tree.map(lambda leaf: np.expand_dims(np.asarray(leaf), len(self.lead)), record(self.carry))
         return self._columns(np.zeros(1), row, 1)
 

@@ -83,7 +83,7 @@ class Row(NamedTuple):
 
     loss: jax.Array  # ()
     grad_sq: jax.Array  # ()
-    G: jax.Array  # () (1/n) sum |g_i - grad f_i(x)|^2
+    G: jax.Array  # () (1/n) sum |g_i - grad f_i(x)|^2; |u - grad f(x)|^2 of an uplink with `of_mean`
     H: jax.Array  # () |g - u|^2
     level: jax.Array  # (n,)
     tally: Tally
@@ -153,7 +153,8 @@ def advance(problem: Any, setting: Setting, t: jax.Array, s: State, row_ends_her
     up, up_memory = jax.vmap(send)(jnp.arange(problem.n), s.up_memory, s.g_i, s.grads, grads)
     u = jnp.mean(up.value, axis=0)
     server = jnp.zeros((), jnp.int32)
-    draw = Draw(jax.random.fold_in(down_key, server), common, t, server, 1)
+    # common to the server alone: its draws are independent of the workers'
+    draw = Draw(jax.random.fold_in(down_key, server), jax.random.fold_in(down_key, 1), t, server, 1)
     down, down_memory = setting.downlink.step(draw, s.down_memory, s.g, s.u, u)
     return State(x, grads, up.value, u, down.value, up_memory, down_memory), loss, up, down
 
@@ -201,10 +202,16 @@ def _no_tally(n: int, dtype: Any) -> Tally:
     return Tally(Count(nothing, nothing), jnp.zeros((), dtype))
 
 
-def record(carry: Carry) -> Row:
-    """The row of the round that was just done."""
+def record(carry: Carry, of_mean: bool) -> Row:
+    """The row of the round that was just done. of_mean: as the uplink says of itself."""
     s = carry.state
-    return Row(carry.loss, carry.grad_sq, jnp.mean(sq(s.g_i - s.grads)), sq(s.g - s.u), carry.level, carry.tally)
+    return Row(carry.loss, carry.grad_sq, jnp.mean(_errors(s, of_mean)), sq(s.g - s.u), carry.level, carry.tally)
+
+
+def _errors(s: State, of_mean: bool) -> jax.Array:
+    """The squared errors that the law of the uplink speaks of: (n,), or (1,) of the mean over workers."""
+    error = s.g_i - s.grads
+    return sq(jnp.mean(error, axis=0, keepdims=True) if of_mean else error)
 
 
 def one_round(problem: Any, setting: Setting, t: jax.Array, carry: Carry, row_ends_here: jax.Array) -> Carry:
@@ -216,25 +223,26 @@ def one_round(problem: Any, setting: Setting, t: jax.Array, carry: Carry, row_en
     tally = Tally(carry.tally.sent.add(sent), carry.tally.grad_sq + carry.grad_sq)
     slack = None
     if setting.expected:
-        slack = jax.tree.map(jnp.maximum, carry.slack, _slack(setting.expected, carry.state, state))
+        seen = _slack(setting.expected, carry.state, state, setting.uplink.of_mean)
+        slack = jax.tree.map(jnp.maximum, carry.slack, seen)
     new = Carry(
         state, loss, row_ends_here, grad_sq, carry.ceiling, up.level, status, (t + 1).astype(jnp.int32), tally, slack
     )
     return _keep(carry.status == RUNNING, new, carry)
 
 
-def _slack(expected: tuple[jax.Array, ...], old: State, new: State) -> Slack:
+def _slack(expected: tuple[jax.Array, ...], old: State, new: State, of_mean: bool) -> Slack:
     """Left over right of this round's inequalities; the right side allows for rounding, as the trigger does."""
     A, B, L_minus, L_plus = expected
     eps = jnp.finfo(old.x.dtype).eps
     step = jnp.sqrt(sq(new.x - old.x))
     moved = new.grads - old.grads
-    left = sq(new.g_i - new.grads)
-    right = (1 - A) * sq(old.g_i - old.grads) + B * (1 + 64 * eps) * sq(moved)
-    floor = (4 * eps) ** 2 * (sq(new.grads) + sq(old.grads)) + jnp.finfo(old.x.dtype).tiny
+    of_link = lambda squares: jnp.mean(squares, keepdims=True) if of_mean else squares
+    right = (1 - A) * _errors(old, of_mean) + B * (1 + 64 * eps) * of_link(sq(moved))
+    floor = (4 * eps) ** 2 * of_link(sq(new.grads) + sq(old.grads)) + jnp.finfo(old.x.dtype).tiny
     size = jnp.sqrt(jnp.mean(sq(new.grads))) * 64 * eps + jnp.finfo(old.x.dtype).tiny
     return Slack(
-        jnp.max(left / (right + floor)),
+        jnp.max(_errors(new, of_mean) / (right + floor)),
         jnp.sqrt(sq(jnp.mean(moved, axis=0))) / (L_minus * step + size),
         jnp.sqrt(jnp.mean(sq(moved))) / (L_plus * step + size),
     )
@@ -249,7 +257,8 @@ def stretch(
     reached, and rows stacked along a first axis of length C. The lengths are data, so that no number of rounds and no
     recording interval compiles anything again.
     """
-    table = jax.tree.map(lambda leaf: jnp.zeros((ends.shape[0], *leaf.shape), leaf.dtype), record(carry))
+    of_mean = setting.uplink.of_mean
+    table = jax.tree.map(lambda leaf: jnp.zeros((ends.shape[0], *leaf.shape), leaf.dtype), record(carry, of_mean))
 
     def alive(carry: Carry) -> jax.Array:
         return anywhere(carry.status == RUNNING)
@@ -274,7 +283,7 @@ def stretch(
             carry.loss,
         )
         carry = carry._replace(loss=jnp.where(carry.loss_known, carry.loss, loss), loss_known=jnp.array(True))
-        table = jax.tree.map(lambda all_rows, new: all_rows.at[row].set(new), table, record(carry))
+        table = jax.tree.map(lambda all_rows, new: all_rows.at[row].set(new), table, record(carry, of_mean))
         return row + 1, t, carry, table
 
     _, t, carry, table = jax.lax.while_loop(

@@ -28,7 +28,7 @@ class Trace:
     loss: np.ndarray  # (R,) f(x)
     grad_sq: np.ndarray  # (R,) |grad f(x)|^2
     grad_sq_sum: np.ndarray  # (R,) float64, |grad f(x^s)|^2 summed over *every* round s before the row's
-    G: np.ndarray  # (R,) (1/n) sum |g_i - grad f_i(x)|^2
+    G: np.ndarray  # (R,) (1/n) sum |g_i - grad f_i(x)|^2; |mean g_i - grad f(x)|^2 of MARINA
     H: np.ndarray  # (R,) |g - mean g_i|^2
     level: np.ndarray  # (R, n) int32, of the last round before the row; 0: nothing sent
     scalars_up: np.ndarray  # (R, n) int64, cumulative since row 0

@@ -159,7 +159,7 @@ def _mechanism(what: Any, key: Any, h: Any, y: Any, x: Any, shared: dict[str, An
     """The level that the mechanism chooses, and what its compressor sends of x - h."""
     import jax.numpy as jnp
 
-    from adacgd.compressors.base import format_of, shared_with
+    from adacgd.compressors.base import format_of, level_index, shared_with
 
     ladder, width = what.ladder(), 8 * x.dtype.itemsize
     if ladder is None:
@@ -172,7 +172,8 @@ def _mechanism(what: Any, key: Any, h: Any, y: Any, x: Any, shared: dict[str, An
     if not level:
         return _packed(Silent(), (), x.size, width, ADDED, levels, level)
     compressor, layout = ladder.levels[level - 1], layouts[level - 1]
-    numbers = compressor.numbers(what.level_keys(key)[level - 1], x - h, **shared_with(compressor, shared))
+    own = shared_with(compressor, shared, level_index(level - 1, len(layouts)))
+    numbers = compressor.numbers(what.level_keys(key)[level - 1], x - h, **own)
     if not compressor.verbatim:
         return _packed(layout, numbers, x.size, width, ADDED, levels, level)
     values = x if ladder.whole else jnp.where(x - h != 0, x, h)

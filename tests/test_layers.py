@@ -39,6 +39,7 @@ ORDER = [
     "adacgd.compressors",
     "adacgd.mechanisms",
     "adacgd.adaptive",
+    "adacgd.three_point",
     "adacgd.wire",
     "adacgd.laws",
     "adacgd.habits",
@@ -46,6 +47,7 @@ ORDER = [
     "adacgd.certify",
     "adacgd.testing",
     "adacgd.estimators",
+    "adacgd.marina",
     "adacgd.loop",
     "adacgd.trace",
     "adacgd.host",
@@ -145,8 +147,9 @@ def test_rooms_are_small():
 
 
 def test_the_trigger_stands_in_one_place_in_fewer_than_fifteen_lines():
-    source = inspect.getsource(adacgd.AdaCGD.__call__).splitlines()
-    assert len(source) < 15
+    for part in (adacgd.adaptive.cheapest, adacgd.AdaCGD.__call__, adacgd.Ada3PC.__call__):
+        assert len(inspect.getsource(part).splitlines()) < 15
+    assert sum("def cheapest(" in p.read_text() for p in FILES) == 1
     assert sum("accurate(" in p.read_text() and "def accurate(" in p.read_text() for p in FILES) == 1
 
 

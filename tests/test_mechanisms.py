@@ -52,8 +52,24 @@ MAPS: dict[str, tuple[Any, bool]] = {
     "adacgd, random levels": (ac.AdaCGD([ac.ContractiveRandK(1), ac.ContractiveRandK(2)], 1.25), False),
     "ef21 sign": (ac.EF21(ac.Sign()), True),
     "adacgd, mixed levels": (ac.AdaCGD([ac.Sign(), ac.TopK(2), ac.Identity()], 0.5), False),
+    "3pcv1 top-2": (ac.ThreePCv1(ac.TopK(2)), True),
+    "3pcv2 rand-2, top-1": (ac.ThreePCv2(ac.RandK(2), ac.TopK(1)), True),
+    "3pcv2 rand-1, contractive rand-2": (ac.ThreePCv2(ac.RandK(1), ac.ContractiveRandK(2)), True),
+    "3pcv3 clag top-1, top-2": (ac.ThreePCv3(ac.CLAG(ac.TopK(1), 0.5), ac.TopK(2)), False),
+    "3pcv4 contractive rand-1 after top-2": (ac.ThreePCv4(ac.ContractiveRandK(1), ac.TopK(2)), True),
+    "3pcv5 top-2, random coin": (ac.ThreePCv5(ac.TopK(2), 0.3), False),
+    "3pcv5 sign, random own coin": (ac.ThreePCv5(ac.Sign(), 0.6, common_coin=False), False),
+    "ef21+ top-2": (ac.EF21Plus(ac.TopK(2)), False),
+    "ef21+ contractive rand-2": (ac.EF21Plus(ac.ContractiveRandK(2)), False),
+    "ada3pc": (ac.Ada3PC([ac.EF21(ac.TopK(1)), ac.ThreePCv4(ac.TopK(1), ac.TopK(1))], 0.3), False),
+    "ada3pc, random": (
+        ac.Ada3PC([ac.LAG(1.0), ac.ThreePCv5(ac.TopK(1), 0.3), ac.ThreePCv2(ac.RandK(2), ac.TopK(1))], 0.5),
+        False,
+    ),
 }
-SLOW = {"gd", "ef21 contractive rand-2", "ef21 sign", "adacgd, mixed levels"}
+SLOW = {"gd", "ef21 contractive rand-2", "ef21 sign", "adacgd, mixed levels", "3pcv2 rand-2, top-1",
+        "3pcv4 contractive rand-1 after top-2", "3pcv5 sign, random own coin", "ef21+ contractive rand-2",
+        "ada3pc, random"}  # fmt: skip
 every = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in MAPS]
 )

@@ -196,6 +196,11 @@ def shared_with(part: Any, shared: dict[str, Any], index: int | None = None) -> 
     return {**shared, "common": jax.random.fold_in(shared["common"], index)}
 
 
+def level_index(j: int, levels: int) -> int | None:
+    """The `index` of `shared_with` for level j of so many; a level that is alone takes the common key as it is."""
+    return j if levels > 1 else None
+
+
 MOST_OUTCOMES = 4096
 
 

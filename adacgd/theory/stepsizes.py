@@ -1,6 +1,6 @@
 """The step that each theorem allows, from plain numbers.
 
-`smoothness` is read by its fields L_minus, L_plus, mu; the constants of a link by A, B, P, Q.
+`smoothness` is read by its fields L_minus, L_plus, L_pm, mu; the constants of a link by A, B, P, Q.
 """
 
 import math
@@ -28,6 +28,8 @@ def stepsize(smoothness: Any, constants: Any, regime: str = "nonconvex", downlin
     "pl" (f satisfies the PL inequality with mu) and "strongly_convex" (which implies it):
     gamma = min{1 / (L_minus + sqrt2 L_plus (sqrt u + sqrt v2)), A/(2 mu), A_M/(2 mu)}, v2 = (B_M/A_M)(Q + 2 P u). A cap
     belongs to a link that loses something: with B = 0 (and the exact start of every run) it is not needed.
+    Constants whose `spread` is "L_pm" (MARINA with Perm-K) have that in the place of L_plus, and without a downlink
+    only: there L_plus, which is never smaller, stands in for it (theory.md 3.2).
     Raises ValueError that names the assumption that fails.
     """
     _require_regime("stepsize", regime)
@@ -36,12 +38,13 @@ def stepsize(smoothness: Any, constants: Any, regime: str = "nonconvex", downlin
         raise TypeError(f"stepsize(smoothness=...) needs L_minus and L_plus, got {type(smoothness).__name__}{remedy}.")
     _require_constants("constants", constants)
     u, v = coupling(constants, downlink, regime)
-    spread = math.sqrt(u) + math.sqrt(v)
+    L = getattr(smoothness, "L_plus" if downlink is not None else getattr(constants, "spread", "L_plus"))
+    spread = L * (math.sqrt(u) + math.sqrt(v))
     if regime == "nonconvex":
-        return 1 / (smoothness.L_minus + smoothness.L_plus * spread)
+        return 1 / (smoothness.L_minus + spread)
     mu = require_mu("stepsize", smoothness, regime)
     caps = [link.A / (2 * mu) for link in (constants, downlink) if link is not None and link.B > 0]
-    return min([1 / (smoothness.L_minus + math.sqrt(2) * smoothness.L_plus * spread), *caps])
+    return min([1 / (smoothness.L_minus + math.sqrt(2) * spread), *caps])
 
 
 def coupling(constants: Any, downlink: Any, regime: str) -> Coupling:
