@@ -1,5 +1,6 @@
 """What every test stands on: double precision, no silent broadcasting, and the project's shared material if at hand."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -9,6 +10,26 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 ROOT = Path(__file__).resolve().parent.parent
+COMPILED = "/jax/core/compile/backend_compile_duration"
+MOST_PROGRAMS = 600  # each holds memory maps, of which a process may have some 65,000: beyond, the compiler crashes
+
+_programs = [0]
+
+
+def _count(event: str, duration: float, **facts: object) -> None:
+    _programs[0] += event == COMPILED
+
+
+jax.monitoring.register_event_duration_secs_listener(_count)
+
+
+@pytest.fixture(autouse=True)
+def few_programs() -> Iterator[None]:
+    """Compiled programs are dropped between tests before they are too many for one process."""
+    yield
+    if _programs[0] > MOST_PROGRAMS:
+        _programs[0] = 0
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")
