@@ -12,8 +12,9 @@ import numpy as np
 from adacgd import habits
 from adacgd.compressors.base import Compressor, Unbiased, alpha_of, as_key, omega_of
 from adacgd.evidence import MARGIN, SIGMAS, Exact, Measured, best_of, bias, enumerated, is_deterministic, weigh
+from adacgd.form import require_modules, traceable
 from adacgd.habits import Finding
-from adacgd.laws import Law, Relative, ThreePointLaw, is_differentiable, search
+from adacgd.laws import Law, Relative, ThreePointLaw, ask, is_differentiable, search
 from adacgd.mechanisms import ThreePoint
 
 SEARCH_DRAWS = 64  # of a random target, the same for every input while searching
@@ -116,6 +117,9 @@ def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, work
             raise ValueError(f"certify({name}=...) must be an integer of at least 1, got {value!r}.")
     dim = int(dim)
     case = _case(target, dim, workers, claim)
+    require_modules(target, "certify(target=...)")
+    vectors = (jnp.zeros(dim),) * (3 if isinstance(target, ThreePoint) else 1)
+    traceable(f"certify({target!r})", lambda k: ask(target, k, vectors, workers), as_key(key))
     search_key, judge_key, appeal_key, habit_key = (jax.random.fold_in(as_key(key), i) for i in range(4))
     deterministic = is_deterministic(case.law, search_key, dim)
     ascend = is_differentiable(case.law, search_key, dim)

@@ -17,6 +17,7 @@ from adacgd.laws import Law, judge, panel, values
 DRAWS = 4096  # fresh ones at a time
 MOST_DRAWS = 1 << 19
 SIGMAS = 4.0  # of a mean on fresh draws
+BIAS_BLOCKS = 16  # of DRAWS, for the mean of each coordinate
 BIAS_SIGMAS = 6.0  # of one coordinate's mean: there are many coordinates
 RARE = 30  # draws in which a coordinate must move before its deviation is believed
 MARGIN = 1e-9  # a claim is broken only beyond it
@@ -74,17 +75,27 @@ def bias(target: Unbiased, key: jax.Array, dim: int, variance: float, workers: i
     of what the variance |x|^2 * variance allows, of which no single coordinate can have more.
     """
     rows = np.asarray(panel(key, dim))
-    sent = np.stack([np.asarray(values(target, key, row, DRAWS, workers)) for row in rows])
-    deviation, middle = sent.std(1), np.median(sent, axis=1)
-    moves = np.sum(sent != middle[:, None, :], axis=1)
+    mean, deviation, moves = (np.stack(v) for v in zip(*(_moments(target, key, x, workers) for x in rows), strict=True))
     claimed = np.sqrt(variance * np.sum(rows**2, axis=1))[:, None]
-    error = np.where(moves >= RARE, deviation, claimed) / math.sqrt(DRAWS)
-    off = np.abs(sent.mean(1) - rows)
-    excess = off - BIAS_SIGMAS * error - MARGIN * np.abs(rows).max(axis=1, keepdims=True)
+    error = np.where(moves >= RARE, deviation, claimed) / math.sqrt(BIAS_BLOCKS * DRAWS)
+    excess = np.abs(mean - rows) - BIAS_SIGMAS * error - MARGIN * np.abs(rows).max(axis=1, keepdims=True)
     if not np.any(~(excess <= 0)):
         return ""
     i, j = np.unravel_index(int(np.argmax(np.nan_to_num(excess, nan=np.inf))), excess.shape)
-    return f"biased: coordinate {j} is {rows[i, j]:.6g} and averages {sent[i, :, j].mean():.6g}"
+    return f"biased: coordinate {j} is {rows[i, j]:.6g} and averages {mean[i, j]:.6g}"
+
+
+def _moments(target: Unbiased, key: jax.Array, x: np.ndarray, workers: int) -> tuple[np.ndarray, ...]:
+    """Of what arrives of x the mean, the deviation and how often each coordinate was not what it mostly is, (d,)."""
+    total, squares, moves, middle = np.zeros(x.size), np.zeros(x.size), np.zeros(x.size), None
+    for block in range(BIAS_BLOCKS):
+        sent = np.asarray(values(target, jax.random.fold_in(key, block), x, DRAWS, workers))
+        middle = np.median(sent, axis=0) if middle is None else middle
+        moves += np.sum(sent != middle, axis=0)
+        total, squares = total + sent.sum(0), squares + np.sum((sent - x) ** 2, axis=0)
+    count = BIAS_BLOCKS * DRAWS
+    mean = total / count
+    return mean, np.sqrt(np.maximum(squares / count - (mean - x) ** 2, 0)), moves
 
 
 class Exact(NamedTuple):

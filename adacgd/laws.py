@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from adacgd.compressors.base import Compressor, Message, Unbiased, sq
+from adacgd.form import checked
 from adacgd.mechanisms import ThreePoint
 from adacgd.module import module, static
 
@@ -21,7 +22,7 @@ CLIMBERS = 32  # of the starts, the best, that climb
 def ask(target: Any, key: jax.Array, vectors: tuple[jax.Array, ...], workers: int) -> Message:
     """The message of a compressor or a map, as worker 0 of `workers` where the target shares randomness."""
     private, shared = told(target, key, workers)
-    return target(private, *vectors, **shared)
+    return checked(target, target(private, *vectors, **shared), vectors[-1])
 
 
 def told(target: Any, key: jax.Array, workers: int) -> tuple[jax.Array, dict[str, Any]]:

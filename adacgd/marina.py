@@ -8,7 +8,8 @@ from adacgd.compressors.base import Draw, Message, Unbiased, omega_of
 from adacgd.compressors.combinators import require_unbiased
 from adacgd.compressors.correlated import PermK, require_workers
 from adacgd.compressors.thresholds import require_share
-from adacgd.estimators import Estimator, checked
+from adacgd.estimators import Estimator
+from adacgd.form import checked
 from adacgd.mechanisms import AB, single
 from adacgd.module import module
 from adacgd.three_point import full_or_moved

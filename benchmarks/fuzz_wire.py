@@ -30,6 +30,7 @@ from benchmarks.report import write
 
 MOST_SECONDS = 5.0
 MOST_BYTES = 64 << 20
+HANGS = 600  # seconds that the messages of one kind may take
 TRACED = 100  # memory is traced in every so many messages: it makes them several times slower
 START = wire.MAGIC + bytes([wire.VERSION])
 
@@ -186,8 +187,6 @@ def attack(name: str, cases: Iterable[Case], traced: int = TRACED) -> Tally:
     """Decode all. Raises Broken with the message in hex for the first that does what none may."""
     tally = Tally(name)
     for i, (blob, h) in enumerate(cases):
-        if i % 1000 == 0:  # a message that hangs is shown, and ends the process with exit code 1
-            faulthandler.dump_traceback_later(120, exit=True, file=sys.__stderr__)
         tracing = traced > 0 and i % traced == 0
         tally.tried += 1
         if tracing:
@@ -212,7 +211,6 @@ def attack(name: str, cases: Iterable[Case], traced: int = TRACED) -> Tally:
             raise Broken(f"{name}: {tally.slowest:.1f} s, {tally.peak / 2**20:.0f} MB: {blob.hex()}")
         if value is not None and again(blob) != blob:
             raise Broken(f"{name}: read, and written again otherwise: {blob.hex()}")
-    faulthandler.cancel_dump_traceback_later()
     return tally
 
 
@@ -241,12 +239,16 @@ def main(argv: list[str]) -> int:
     jax.config.update("jax_enable_x64", True)
     began, done = time.perf_counter(), []
     try:
+        faulthandler.dump_traceback_later(HANGS, exit=True)  # what hangs is shown and ends the process, exit code 1
         for tally in attacks(options.count, options.seed):
+            faulthandler.dump_traceback_later(HANGS, exit=True)
             done.append(row(tally))
             print(" | ".join(done[-1]), flush=True)
     except Broken as broken:
         print(broken, file=sys.stderr)
         return 1
+    finally:
+        faulthandler.cancel_dump_traceback_later()
     if options.write:
         words = WORDS.format(seconds=time.perf_counter() - began)
         columns = ("messages", "tried", "refused", "decoded", "slowest, ms", "peak, MB")

@@ -41,6 +41,7 @@ ORDER = [
     "adacgd.adaptive",
     "adacgd.three_point",
     "adacgd.wire",
+    "adacgd.form",
     "adacgd.laws",
     "adacgd.habits",
     "adacgd.evidence",
