@@ -205,7 +205,7 @@ def cases(dim: int) -> Iterator[Case]:
     yield Case("NaN on zero", NaNOnZero(), True)
     yield Case("depends on global state", LooksAround(k), True)
     yield Case("right for Gaussians only", GoodOnGaussians(k), True)
-    for name in ("top", "top, rank", "sign", "sign with zero", "low rank", "on support, natural"):
+    for name in ("top", "top, rank", "sign", "sign with zero", "blocks", "on support, natural"):
         yield Case(f"{name}, one bit short", OneBitShort(zoo(dim)[name]), True)
     for name, target in zoo(dim).items():
         if name in NO_CONSTANT:
