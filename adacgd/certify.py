@@ -15,7 +15,7 @@ from adacgd.evidence import MARGIN, SIGMAS, Exact, Measured, best_of, bias, enum
 from adacgd.form import require_modules, traceable
 from adacgd.habits import Finding
 from adacgd.laws import Law, Relative, ThreePointLaw, ask, is_differentiable, search
-from adacgd.mechanisms import ThreePoint
+from adacgd.mechanisms import AB, ThreePoint
 
 SEARCH_DRAWS = 64  # of a random target, the same for every input while searching
 STEPS = 300
@@ -128,7 +128,7 @@ def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, work
     found, exact = _judged(case, jax.random.fold_in(judge_key, 1), z)
     kept = habits.of(target, habit_key, dim, workers)
     reason = _objection(case, found, exact, judge_key, deterministic)
-    if reason and not exact:  # an appeal: the same question on other draws
+    if reason:  # an appeal: the same question on other draws
         again, _ = _judged(case, appeal_key, z)
         reason = _objection(case, again, exact, appeal_key, deterministic)
         found = again if again.draws >= found.draws else found
@@ -163,6 +163,8 @@ def _case(target: Any, dim: int, workers: int, claim: Any) -> _Case:
         return _Case(target, dim, workers, law, omega, RESOLUTION * omega, "E Q(x) = x, E|Q(x) - x|^2 <= omega |x|^2")
     if isinstance(target, ThreePoint):
         told = {"workers": workers} if target.shares_randomness else {}
+        if claim is not None and not isinstance(claim, AB):
+            raise ValueError(f"certify(claim=...) must be an AB(A, B) for a three point map, got {claim!r}.")
         A, B, *_ = target.constants(dim, **told) if claim is None else claim
         parts = [p for p in jax.tree.leaves(target, is_leaf=_is_part) if _is_part(p)]
         A_, B_ = jnp.asarray(A, float), jnp.asarray(B, float)

@@ -69,33 +69,42 @@ def weigh(law: Law, key: jax.Array, z: jax.Array, claimed: float, resolution: fl
 
 
 def bias(target: Unbiased, key: jax.Array, dim: int, variance: float, workers: int) -> str:
-    """The coordinate of the panel whose mean is off beyond chance, in words; "" for none.
+    """What of the panel has a mean that is off beyond chance, a coordinate or the length along x, in words; or "".
 
     Beyond chance: by BIAS_SIGMAS standard errors where the coordinate moved often enough to know them; else by as many
     of what the variance |x|^2 * variance allows, of which no single coordinate can have more.
     """
     rows = np.asarray(panel(key, dim))
+    right = np.array([_with_length(x, x) for x in rows])
     mean, deviation, moves = (np.stack(v) for v in zip(*(_moments(target, key, x, workers) for x in rows), strict=True))
     claimed = np.sqrt(variance * np.sum(rows**2, axis=1))[:, None]
     error = np.where(moves >= RARE, deviation, claimed) / math.sqrt(BIAS_BLOCKS * DRAWS)
-    excess = np.abs(mean - rows) - BIAS_SIGMAS * error - MARGIN * np.abs(rows).max(axis=1, keepdims=True)
+    excess = np.abs(mean - right) - BIAS_SIGMAS * error - MARGIN * np.abs(rows).max(axis=1, keepdims=True)
     if not np.any(~(excess <= 0)):
         return ""
     i, j = np.unravel_index(int(np.argmax(np.nan_to_num(excess, nan=np.inf))), excess.shape)
-    return f"biased: coordinate {j} is {rows[i, j]:.6g} and averages {mean[i, j]:.6g}"
+    what = f"coordinate {j}" if j < dim else "the length along x"
+    return f"biased: {what} is {right[i, j]:.6g} and averages {mean[i, j]:.6g}"
+
+
+def _with_length(sent: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Behind the entries their length along x, <sent, x>/|x|^2 at the scale of x: many small faults that agree."""
+    length = sent @ x * (np.abs(x).max() / np.sum(x**2))
+    return np.concatenate([sent, length[..., None]], axis=-1)
 
 
 def _moments(target: Unbiased, key: jax.Array, x: np.ndarray, workers: int) -> tuple[np.ndarray, ...]:
-    """Of what arrives of x the mean, the deviation and how often each coordinate was not what it mostly is, (d,)."""
-    total, squares, moves, middle = np.zeros(x.size), np.zeros(x.size), np.zeros(x.size), None
+    """Of what arrives of x the mean, the deviation and how often it was not what it mostly is, (d + 1,) each."""
+    right, middle = _with_length(x, x), None
+    total, squares, moves = np.zeros(x.size + 1), np.zeros(x.size + 1), np.zeros(x.size + 1)
     for block in range(BIAS_BLOCKS):
-        sent = np.asarray(values(target, jax.random.fold_in(key, block), x, DRAWS, workers))
+        sent = _with_length(np.asarray(values(target, jax.random.fold_in(key, block), x, DRAWS, workers)), x)
         middle = np.median(sent, axis=0) if middle is None else middle
         moves += np.sum(sent != middle, axis=0)
-        total, squares = total + sent.sum(0), squares + np.sum((sent - x) ** 2, axis=0)
+        total, squares = total + sent.sum(0), squares + np.sum((sent - right) ** 2, axis=0)
     count = BIAS_BLOCKS * DRAWS
     mean = total / count
-    return mean, np.sqrt(np.maximum(squares / count - (mean - x) ** 2, 0)), moves
+    return mean, np.sqrt(np.maximum(squares / count - (mean - right) ** 2, 0)), moves
 
 
 class Exact(NamedTuple):

@@ -93,19 +93,21 @@ def _routes(court: _Court) -> Finding:
     mapped = court.mapped(jnp.stack([court.key] * ROWS), rows)
     for i, x in enumerate(court.inputs):
         first = court.compiled(x)
-        routes = [jax.tree.map(lambda leaf, i=i: _row(leaf, i), mapped)]
+        routes = [jax.tree.map(lambda leaf, i=i: leaf[i], mapped)]
         if i == len(court.inputs) - 1:
             routes.append(court.plain(x))
         for other in routes:
-            if not np.allclose(other.value, first.value, rtol=1e-12, atol=0, equal_nan=True):
+            if not _close(other.value, first.value):
                 return Finding("plain, compiled and mapped agree", False, f"they differ on input {i} of the panel")
             if [int(c) for c in other.cost] != [int(c) for c in first.cost]:
                 return Finding("plain, compiled and mapped agree", False, f"their prices differ on input {i}")
     return Finding("plain, compiled and mapped agree", True, "")
 
 
-def _row(leaf: Any, i: int) -> Any:
-    return leaf[i] if jnp.ndim(leaf) and jnp.shape(leaf)[0] == ROWS else leaf
+def _close(a: Any, b: Any) -> bool:
+    """Equal to rounding at the scale of the vector: an entry near zero may be what two large ones leave."""
+    scale = np.max(np.abs(np.asarray(b)), initial=0.0)
+    return np.allclose(a, b, rtol=1e-12, atol=1e-12 * scale if np.isfinite(scale) else 0, equal_nan=True)
 
 
 def _not_finite(court: _Court) -> Finding:
@@ -120,11 +122,12 @@ def _not_finite(court: _Court) -> Finding:
 
 
 def _support(court: _Court) -> Finding:
-    """At most k entries of what says that it keeps k, ties or not."""
+    """At most k entries of what has a k and keeps entries as they are, ties or not; others' k may mean what it will."""
     k = getattr(court.target, "k", None)
-    if not isinstance(k, int):
-        return Finding("support", None, "it names no k")
-    most = max(int(np.count_nonzero(np.asarray(court.compiled(x).value))) for x in court.inputs)
+    values = np.stack([np.asarray(court.compiled(x).value) for x in court.inputs])
+    if not isinstance(k, int) or np.any((values != 0) & (values != np.asarray(court.inputs))):
+        return Finding("support", None, "it does not keep k entries as they are")
+    most = int(np.count_nonzero(values, axis=1).max())
     return Finding("at most k entries are sent", most <= k, "" if most <= k else f"{most} are sent where k = {k}")
 
 
@@ -160,6 +163,6 @@ def _homogeneity(court: _Court) -> Finding:
     """C(4 x) = 4 C(x): many have it, none must."""
     for x in court.inputs:
         a, b = (np.asarray(court.compiled(v).value) for v in (x, 4.0 * x))
-        if not np.allclose(4 * a, b, rtol=1e-12, atol=0, equal_nan=True):
+        if not _close(4 * a, b):
             return Finding("positively homogeneous", None, "no")
     return Finding("positively homogeneous", None, "yes")

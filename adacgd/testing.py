@@ -45,11 +45,18 @@ def _assert_stands(name: str, target: Any, kind: type, dim: int | Sequence[int],
         raise TypeError(f"{name} takes a {kind.__name__}, got {type(target).__name__} {target!r}.")
     if isinstance(keys, bool) or not isinstance(keys, int) or keys < 1:
         raise ValueError(f"{name}(keys=...) is how many keys are tried, an integer of at least 1; got {keys!r}.")
-    for d in [dim] if isinstance(dim, int) else dim:
+    for d in _dimensions(name, dim):
         for key in range(keys):
             certificate = certify(target, dim=d, key=key, workers=workers)
             if not certificate.ok:
                 raise AssertionError(f"with key {key}\n{certificate}")
+
+
+def _dimensions(name: str, dim: int | Sequence[int]) -> Sequence[int]:
+    found = [int(dim)] if isinstance(dim, int | np.integer) else list(dim)
+    if not found:
+        raise ValueError(f"{name}(dim=...) names no dimension; give one or several, such as (1, 2, 20).")
+    return found
 
 
 def assert_wire_exact(target: Any, dim: int | Sequence[int] = 20, key: Any = 0, *, workers: int = 4) -> None:
@@ -60,7 +67,7 @@ def assert_wire_exact(target: Any, dim: int | Sequence[int] = 20, key: Any = 0, 
     """
     key = as_key(key)
     dtypes = [np.float32, np.float64] if jax.config.read("jax_enable_x64") else [np.float32]
-    for d in [dim] if isinstance(dim, int) else dim:
+    for d in _dimensions("assert_wire_exact", dim):
         rows = np.asarray(panel(key, d))
         broken, infinite = rows[5].copy(), rows[5].copy()
         broken[0], infinite[-1] = np.nan, -np.inf

@@ -196,7 +196,9 @@ float32, indices and signs included, header aside ([wire.md](wire.md)). *found /
 worst input over what is claimed, a mean of {draws} draws where the compressor is random: 1 where the constant is
 attained. *bits above the bound*: how far the price of an entry stands above the uncertainty bound,
 N/d + (1/2) log2 delta >= 0 for every compressor, with delta = 1 - alpha or omega/(1 + omega) (theory.md 1.4).
-Compressors without a constant (`HardThreshold`, `FloatCast`, `FixedPoint`, `PowerSGDWarm`) say so when asked, and are
+In the figure a line joins members of one family: K from d/1000 to 0.7 d, levels, or ranks 1 to 8. Some lie on others:
+Rand-K scaled and unscaled and Top-K, PowerSGD and low rank, the two Perm-K. Compressors without a constant
+(`HardThreshold`, `FloatCast`, `FixedPoint`, `PowerSGDWarm`) say so when asked, and are
 not in the table.
 
 ![bits that an ideal code needs against bits sent](figures/compressors.png)

@@ -5,7 +5,6 @@ import ast
 import contextlib
 import importlib
 import importlib.util
-import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -32,8 +31,8 @@ def certify(args: argparse.Namespace) -> int:
     for name in ("dim", "keys", "workers"):
         if getattr(args, name) < 1:
             raise BadRequest(f"--{name} must be an integer of at least 1, got {getattr(args, name)}")
-    if not 0 <= args.key < 2**32 - args.keys:
-        raise BadRequest(f"--key must lie in [0, 2**32), got {args.key}")
+    if not 0 <= args.key <= 2**32 - args.keys:
+        raise BadRequest(f"--key, and those that --keys adds, must lie in [0, 2**32), got {args.key}")
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -48,12 +47,15 @@ def certify(args: argparse.Namespace) -> int:
     for key in range(args.key, args.key + args.keys):
         try:
             found.append(adacgd.certify(target, dim=args.dim, key=key, workers=args.workers))
-        except (TypeError, ValueError) as error:  # it refuses this dimension, or is not of the form
-            raise BadRequest(f"{args.what}: {' '.join(str(error).split())[:300]}") from error
+        except Exception as error:  # it refuses this dimension, is not of the form, or fails in its own code
+            kind = "" if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: "
+            raise BadRequest(f"{args.what}: {kind}{' '.join(str(error).split())[:300]}") from error
         if not args.json:
             print(found[-1])
     if args.json:
-        print(json.dumps([one.as_dict() for one in found], indent=1, default=str))
+        from experiments.store import json_text
+
+        print(json_text([one.as_dict() for one in found]), end="")
     return STANDS if all(found) else FALLS
 
 

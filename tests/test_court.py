@@ -84,6 +84,66 @@ def test_outcomes_that_the_draws_do_not_follow_are_held_against_it():
     assert not found.ok and "came" in found.reason
 
 
+# --- what a newcomer found -------------------------------------------------------------------------------------------
+
+
+@ac.module
+class HeadTail(ac.Compressor):
+    """The k largest as they are and one scale for the others: its k is no support."""
+
+    k: int = ac.static()
+
+    def __call__(self, key, x):
+        head = ac.TopK(self.k)(key, x).value
+        tail = x - head
+        scale = jnp.sum(jnp.abs(tail)) / (x.size - self.k)
+        return ac.Message(head + scale * jnp.sign(tail), ac.Cost(self.k + 1, 5 * self.k + x.size))
+
+    def alpha(self, dim):
+        return self.k / dim
+
+
+@ac.module
+class NeverSends(ac.Unbiased):
+    """Rand-1 that loses its last coordinate."""
+
+    def __call__(self, key, x):
+        return ac.RandK(1)(key, x)._replace(value=ac.RandK(1)(key, x).value.at[-1].multiply(0.0))
+
+    def omega(self, dim):
+        return dim - 1.0
+
+
+@ac.module
+class Rotated(ac.Compressor):
+    """Half of x after a rotation and back, which rounds by another route in each program."""
+
+    def __call__(self, key, x):
+        q, _ = np.linalg.qr(np.random.RandomState(0).normal(size=(x.size, x.size)))
+        return ac.Message(0.5 * (q.T @ (q @ x)), ac.Cost(x.size))
+
+    def alpha(self, dim):
+        return 0.75
+
+
+def test_a_k_that_is_no_support_and_a_rotation_are_acquitted():
+    assert ac.certify(HeadTail(3), dim=DIM).ok
+    assert ac.certify(Rotated(), dim=16).ok
+
+
+@pytest.mark.parametrize("dim", [20, 100])
+def test_a_coordinate_that_is_never_sent_is_seen(dim):
+    for key in range(3):
+        found = ac.certify(NeverSends(), dim=dim, key=key)
+        assert not found.ok and "biased" in found.reason, str(found)
+    assert ac.certify(ac.RandK(1), dim=dim).ok
+
+
+def test_natural_refuses_what_it_has_no_format_for():
+    with pytest.raises(TypeError, match="bfloat16"):
+        ac.Natural()(jax.random.key(0), jnp.ones(3, jnp.bfloat16))
+
+
 # --- the certificate -------------------------------------------------------------------------------------------------
 
 
@@ -91,6 +151,8 @@ def test_another_claim_can_be_tried():
     assert ac.certify(ac.TopK(3), dim=DIM, claim=0.2).ok
     assert not ac.certify(ac.TopK(3), dim=DIM, claim=0.3).ok
     assert not ac.certify(ac.LAG(4.0), dim=DIM, claim=ac.AB(1.0, 3.0)).ok
+    with pytest.raises(ValueError, match=r"AB\(A, B\)"):
+        ac.certify(ac.LAG(4.0), claim=0.5)
     for claim in (0.0, 1.5, -1, True, "1"):
         with pytest.raises(ValueError, match=r"claim=\.\.\."):
             ac.certify(ac.TopK(3), dim=DIM, claim=claim)
@@ -131,6 +193,9 @@ def test_assertions_pass_the_honest_and_name_the_guilty():
     for assertion in (testing.assert_contractive, testing.assert_three_point):
         with pytest.raises(TypeError, match="takes a"):
             assertion(ac.RandK(3))
+    testing.assert_contractive(ac.TopK(2), dim=np.int64(3))
+    with pytest.raises(ValueError, match="no dimension"):
+        testing.assert_contractive(ac.TopK(2), dim=())
     with pytest.raises(ValueError, match="keys="):
         testing.assert_unbiased(ac.RandK(3), keys=0)
 
@@ -220,6 +285,12 @@ def test_a_file_of_ones_own_is_certified_from_the_command_line(own, capsys):
     assert main(["certify", f"{own}:BAD", "--dim", "5", "--keys", "2", "--json"]) == 1
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 2 and not rows[0]["ok"] and "0.6 found where 0.52 is claimed" in rows[0]["reason"]
+
+
+def test_a_fault_in_ones_own_code_is_no_conviction(own, capsys):
+    own.write_text(OWN.replace("kept = jnp.argsort", "raise RuntimeError('mine')\n        kept = jnp.argsort"))
+    assert main(["certify", f"{own}:Mine(2)", "--dim", "5"]) == 2
+    assert "RuntimeError: mine" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

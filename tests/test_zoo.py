@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from zoo import WORKERS, bits_of, each, normal, send, shared, special, zoo
+from zoo import NO_CONSTANT, WORKERS, bits_of, each, normal, send, shared, special, zoo
 
 from adacgd.compressors import (
     QSGD,
@@ -48,7 +48,6 @@ from adacgd.compressors.base import alpha_of, norm_of, omega_of
 from adacgd.compressors.low_rank import power_factors, svd_factors
 
 DIMS = (1, 2, 3, 12, 100)
-NO_CONSTANT = {"hard threshold", "float16", "bfloat16", "float8", "fixed point"}
 
 FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # to compile, not to run
 compiled = jax.jit(send)

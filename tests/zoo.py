@@ -39,6 +39,7 @@ from adacgd.compressors import (
 )
 
 WORKERS = 4
+NO_CONSTANT = {"hard threshold", "float16", "bfloat16", "float8", "fixed point"}
 
 
 def zoo(dim):

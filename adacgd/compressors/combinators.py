@@ -1,5 +1,6 @@
 """Compressors made of compressors (theory.md 1.1). Parts draw independently of each other: all rules need that."""
 
+import abc
 from typing import Any
 
 import jax
@@ -44,8 +45,9 @@ def require_unbiased(owner: str, name: str, part: Any) -> None:
 class _Combined(Coded):
     """What combinators have in common: parts with draws of their own, told what they ask for."""
 
+    @abc.abstractmethod
     def _parts(self) -> tuple[Any, ...]:
-        raise NotImplementedError
+        """The compressors that it is made of."""
 
     @property
     def shares_randomness(self) -> bool:

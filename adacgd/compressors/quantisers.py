@@ -108,6 +108,8 @@ class Natural(Quantised, Unbiased):
 
     def send(self, key: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
         """The sign and exponent of each entry, rounded."""
+        if x.dtype == jnp.bfloat16:
+            raise TypeError("Natural has formats for float16, float32 and float64, got x in bfloat16; cast it first.")
         info = jnp.finfo(x.dtype)
         word = {16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}[info.bits]
         bits = jax.lax.bitcast_convert_type(x, word)
