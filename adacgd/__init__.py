@@ -27,6 +27,7 @@ from adacgd.compressors import (
     Induced,
     LowRank,
     MaxDithering,
+    MaxRounding,
     Message,
     MixK,
     Natural,
@@ -46,11 +47,16 @@ from adacgd.compressors import (
     Unbiased,
 )
 from adacgd.cost import Cost
+from adacgd.estimators import Estimator
+from adacgd.feedback import DCGD, DIANA, EF14, EControl
 from adacgd.grid import Grid, sweep
 from adacgd.host import simulate
+from adacgd.lazy import LAQ, LAGServer, LAGWorker
 from adacgd.marina import MARINA
 from adacgd.mechanisms import AB, CLAG, EF21, GD, LAG, ThreePoint
 from adacgd.module import module, static
+from adacgd.oracles import PAGE, Minibatch, Momentum, Oracle
+from adacgd.participation import Sampled
 from adacgd.three_point import (
     Ada3PC,
     EF21Plus,
@@ -67,10 +73,15 @@ __version__ = "0.1.0"
 __all__ = [
     "AB",
     "CLAG",
+    "DCGD",
+    "DIANA",
+    "EF14",
     "EF21",
     "GD",
     "LAG",
+    "LAQ",
     "MARINA",
+    "PAGE",
     "QSGD",
     "Ada3PC",
     "AdaCGD",
@@ -85,20 +96,28 @@ __all__ = [
     "ContractiveRandK",
     "Cost",
     "Draw",
+    "EControl",
     "EF21Plus",
+    "Estimator",
     "FixedPoint",
     "FloatCast",
     "Grid",
     "HardThreshold",
     "Identity",
     "Induced",
+    "LAGServer",
+    "LAGWorker",
     "LowRank",
     "MaxDithering",
+    "MaxRounding",
     "Message",
+    "Minibatch",
     "MixK",
+    "Momentum",
     "Natural",
     "NaturalDithering",
     "OnSupport",
+    "Oracle",
     "Participation",
     "PermK",
     "PowerSGD",
@@ -106,6 +125,7 @@ __all__ = [
     "RandK",
     "RelativeThreshold",
     "Residual",
+    "Sampled",
     "Shrunk",
     "Sign",
     "TernGrad",

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
-from adacgd.compressors.base import Compressor, Message, level_index, require_nonnegative, shared_with, sq
+from adacgd.compressors.base import Compressor, Message, alpha_of, level_index, require_nonnegative, shared_with, sq
 from adacgd.compressors.selection import largest_mask, magnitude_bits, rows, sort_bits, tail_sums
 from adacgd.compressors.sparsifiers import Identity, TopK, sparse_cost
 from adacgd.cost import Cost, level_bits
@@ -20,7 +20,10 @@ from adacgd.mechanisms import (
     accurate,
     choose,
     compressor_of,
+    non_expansive,
     require_compressor,
+    require_flag,
+    silent_pair,
     single,
 )
 from adacgd.module import Aside, module, static
@@ -54,15 +57,18 @@ class AdaCGD(ThreePoint):
     beta(alpha_m) costs nothing in the step. Levels draw independently of each other: with shared masks the law is
     false (theory.md section 2). Sends the level and ceil(log2(m + 1)) bits that name it, silence included.
 
-    levels: contractive compressors, cheapest first. zeta: finite, >= 0.
+    levels: contractive compressors, cheapest first. zeta: finite, >= 0. sharp: claim the sharper pair where zeta >
+    beta(alpha_m) (derived, theory.md 2), which allows a step up to sqrt 2 longer; the map is the same.
     """
 
     levels: Sequence[Compressor]
     zeta: float | jax.Array
+    sharp: bool = static(default=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _checked_levels(self.levels))
         require_nonnegative("AdaCGD", "zeta", self.zeta)
+        require_flag("AdaCGD", "sharp", self.sharp)
 
     @property
     def shares_randomness(self) -> bool:  # type: ignore[override]
@@ -76,12 +82,9 @@ class AdaCGD(ThreePoint):
         return cheapest(messages, self.zeta, h, y, x)
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
-        """(theta(alpha_m), max(beta(alpha_m), zeta)), the standard pair."""
+        """(theta(alpha_m), max(beta(alpha_m), zeta)), the standard pair; or the sharper one."""
         levels = self.ladder().levels
-        finest = EF21(levels[-1]).constants(dim, workers)
-        known = all(c.nonexpansive for c in levels)
-        P, Q = (finest.P, finest.Q) if known else (None, None)
-        return AB(finest.A, max(finest.B, float(self.zeta)), P, Q)
+        return silent_pair(alpha_of(levels[-1], dim, workers), float(self.zeta), self.sharp, non_expansive(*levels))
 
     def ladder(self) -> Ladder:
         """All its levels."""

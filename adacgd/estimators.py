@@ -1,7 +1,7 @@
 """What the loop runs on each link: an estimator with a memory, and the adapter that makes one of a three point map."""
 
 import abc
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,27 +12,35 @@ from adacgd.form import checked, require_modules, traceable
 from adacgd.mechanisms import AB, ThreePoint
 from adacgd.module import module
 
+_T = TypeVar("_T")
+
 
 class Estimator(abc.ABC):
     """How one sender keeps its receiver informed. The receiver holds h; `memory` is what else the sender remembers.
 
     of_mean: (A, B) speak of the mean over workers, E|g^+ - grad f(x^+)|^2 <= (1 - A)|g - grad f(x)|^2 + B mean_i
     |x_i - y_i|^2, and of no single one; then |g - grad f|^2 is what `Trace.G` holds and `verify` looks at.
+    exact_start: it presumes that the receiver was given the first gradient whole, so no other `init` of a run will do.
     """
 
     of_mean: bool = False
+    exact_start: bool = False
 
     @abc.abstractmethod
-    def init(self, x: jax.Array) -> Any:
-        """The memory (a pytree) after the receiver was given x, (d,), whole."""
+    def init(self, h: jax.Array) -> Any:
+        """The memory (a pytree) after the receiver was given h, (d,): x itself, or zeros (`simulate(init=...)`)."""
 
     @abc.abstractmethod
     def step(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> tuple[Message, Any]:
         """The message whose value the receiver holds next, and the new memory. h, y, x: (d,) as in `ThreePoint`."""
 
     @abc.abstractmethod
-    def constants(self, dim: int) -> AB:
-        """(A, B) of theory.md section 2."""
+    def constants(self, dim: int) -> Any:
+        """(A, B) of theory.md section 2, or what else a theorem of `adacgd.theory` asks for, or `theory.Unproved`."""
+
+    def shift(self, memory: Any, h: jax.Array) -> jax.Array | None:
+        """What stands for h_i where a theorem measures mean |h_i - grad f_i(x*)|^2, (d,); None where none does."""
+        return None
 
 
 @module
@@ -41,7 +49,7 @@ class Lifted(Estimator):
 
     map: ThreePoint
 
-    def init(self, x: jax.Array) -> tuple[()]:
+    def init(self, h: jax.Array) -> tuple[()]:
         """Nothing."""
         return ()
 
@@ -55,7 +63,7 @@ class Lifted(Estimator):
         return self.map.constants(dim)
 
 
-def in_precision(link: Estimator, dtype: Any) -> Estimator:
+def in_precision(link: _T, dtype: Any) -> _T:
     """Its Python numbers as arrays, floats in the precision of the run, so that a sweep can stack them."""
 
     def array(leaf: Any) -> Any:
@@ -85,7 +93,7 @@ def rehearse(link: Estimator, place: str, key: jax.Array, dim: int, dtype: Any, 
         return  # nothing in it is the caller's own
 
     def message(link: Estimator, key: jax.Array, count: jax.Array, x: jax.Array) -> Any:
-        return link.step(Draw(key, key, count, count, workers), link.init(x), x, x, x)
+        return link.step(Draw(key, key, count, count, workers, x, x[0]), link.init(x), x, x, x)
 
     count, x = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((dim,), dtype)
     traceable(place, message, link, key, count, x)

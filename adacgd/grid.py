@@ -19,14 +19,16 @@ from adacgd.host import (
     Progress,
     Request,
     ask,
+    initial_cost,
     make_trace,
     outcome_of,
     rehearse_links,
     require_run,
     starting_point,
 )
+from adacgd.records import Setting
 from adacgd.theory.stepsizes import stepsize as theory_stepsize
-from adacgd.trace import Columns
+from adacgd.trace import Columns, InitialCost
 
 BLOCK = 64  # runs in one compiled program: beyond some 16 a run costs no less, and memory grows with their number
 
@@ -39,7 +41,7 @@ class Grid:
     """
 
     axes: dict[str, list[Any]]
-    _runs: list[tuple[Asked, Columns, int, Outcome]] = dataclasses.field(repr=False)
+    _runs: list[tuple[Asked, Columns, int, Outcome, InitialCost]] = dataclasses.field(repr=False)
     _record_every: int = dataclasses.field(repr=False)
 
     @property
@@ -92,6 +94,10 @@ def sweep(
     x0: Any = None,
     record_every: int = 1,
     tolerance: float | None = None,
+    form: str = "dual",
+    init: str = "exact",
+    momentum: float = 0.0,
+    oracle: Any = None,
     progress: Progress | None = None,
 ) -> Grid:
     """`simulate` over a grid, in one compiled program for each kind of method and block of runs.
@@ -104,7 +110,8 @@ def sweep(
     Raises ValueError or TypeError before anything is compiled.
     """
     require_run("sweep", rounds, record_every, tolerance)
-    axes, requests = _requests(problem, uplink, downlink, stepsizes, multiples, regime, zetas, keys)
+    kind = Request(problem, None, downlink, 1.0, 0, form, init, momentum, oracle)
+    axes, requests = _requests(kind, uplink, stepsizes, multiples, regime, zetas, keys)
     asked = [_ask(request, tolerance) for request in requests]
     start = starting_point(problem, x0, "sweep")
     runs: list[Any] = [None] * len(asked)
@@ -113,12 +120,14 @@ def sweep(
         rehearse_links(asked[block[0]], "sweep")
     for block in blocks:
         settings = _stacked([asked[i].setting for i in block])
-        carry = loop.begin_many(problem, settings, start)
+        carry, *costs = loop.begin_many(problem, settings, start)
+        costs = jax.device_get(costs)
         drive = Drive(loop.stretch_many, problem, settings, carry, (_padded(len(block)),))
         whole = drive.run(0, rounds, record_every, None)
         outcomes = outcome_of(drive.carry)
         for place, i in enumerate(block):
-            runs[i] = (asked[i], whole, place, jax.tree.map(lambda leaf, place=place: leaf[place], outcomes))
+            outcome, first = jax.tree.map(lambda leaf, place=place: leaf[place], (outcomes, costs))
+            runs[i] = (asked[i], whole, place, outcome, initial_cost(asked[i], *first))
         done += len(block)
         if progress is not None:
             progress(done, len(asked))
@@ -126,9 +135,9 @@ def sweep(
 
 
 def _requests(
-    problem: Any, uplink: Any, downlink: Any, stepsizes: Any, multiples: Any, regime: str, zetas: Any, keys: Any
+    kind: Request, uplink: Any, stepsizes: Any, multiples: Any, regime: str, zetas: Any, keys: Any
 ) -> tuple[dict[str, list[Any]], list[Request]]:
-    """The axes given, in order, and the request at each point of their product."""
+    """The axes given, in order, and the request at each point of their product; kind: what all of them share."""
     if (stepsizes is None) == (multiples is None):
         raise ValueError("sweep takes either stepsizes=[...] or multiples=[...] (of the theorem's step), one of them.")
     given = {
@@ -143,10 +152,11 @@ def _requests(
     for point in itertools.product(*axes.values()):
         at = dict(zip(axes, point, strict=True))
         method = _with_zeta(at.get("uplinks", uplink), at["zetas"]) if "zetas" in at else at.get("uplinks", uplink)
+        request = kind._replace(uplink=method, key=at.get("keys", 0))
         gamma = at.get("stepsizes")
         if gamma is None:
-            gamma = _multiple(at["multiples"]) * _theory(problem, method, downlink, regime)
-        requests.append(Request(problem, method, downlink, gamma, at.get("keys", 0)))
+            gamma = _multiple(at["multiples"]) * _theory(request, regime)
+        requests.append(request._replace(stepsize=gamma))
     return axes, requests
 
 
@@ -176,9 +186,9 @@ def _multiple(value: Any) -> float:
     return float(value)
 
 
-def _theory(problem: Any, method: Any, downlink: Any, regime: str) -> float:
-    unit = _ask(Request(problem, method, downlink, 1.0, 0))
-    return theory_stepsize(problem.smoothness, unit.constants[0], regime, unit.constants[1])
+def _theory(request: Request, regime: str) -> float:
+    unit = _ask(request)
+    return theory_stepsize(request.problem.smoothness, unit.constants[0], regime, unit.constants[1])
 
 
 def _blocks(asked: list[Asked]) -> list[list[int]]:
@@ -195,7 +205,7 @@ def _padded(runs: int) -> int:
     return 1 << (runs - 1).bit_length()
 
 
-def _stacked(settings: list[loop.Setting]) -> loop.Setting:
+def _stacked(settings: list[Setting]) -> Setting:
     """One setting whose leaves have a first axis, filled up with the last."""
     settings = settings + settings[-1:] * (_padded(len(settings)) - len(settings))
 

@@ -1,6 +1,5 @@
 """The host's side of a run: requests checked before anything is compiled, rows planned, fetched and made a `Trace`."""
 
-import functools
 import math
 import operator
 import time
@@ -14,14 +13,17 @@ import numpy as np
 from adacgd import loop
 from adacgd.compressors.base import as_key
 from adacgd.cost import Cost
-from adacgd.estimators import Lifted, lifted, rehearse
-from adacgd.mechanisms import AB, GD
+from adacgd.estimators import Lifted, in_precision, lifted, rehearse
+from adacgd.mechanisms import AB, GD, ThreePoint
+from adacgd.oracles import Exact, Oracle
+from adacgd.records import CONVERGED, DIVERGED, RUNNING, Carry, Setting, Slack
+from adacgd.servers import Descent, HeavyBall, ProximalDescent, Server
 from adacgd.trace import Columns, InitialCost, Trace, columns
 
 PATIENCE = 0.2  # seconds that one compiled call should take, so that progress and Ctrl-C are prompt
 BUFFER = 2**22  # entries of the widest column that one call may hold back
 Progress: TypeAlias = Callable[[int, int], None]
-STATUS = {loop.RUNNING: "completed", loop.CONVERGED: "converged", loop.DIVERGED: "diverged"}
+STATUS = {RUNNING: "completed", CONVERGED: "converged", DIVERGED: "diverged"}
 
 
 class Request(NamedTuple):
@@ -32,14 +34,18 @@ class Request(NamedTuple):
     downlink: Any
     stepsize: float
     key: Any
+    form: str = "dual"
+    init: str = "exact"
+    momentum: float = 0.0
+    oracle: Any = None
 
 
 class Asked(NamedTuple):
     """A request with all that follows from it before the first round."""
 
     request: Request
-    constants: tuple[AB, AB | None]  # of both links; None: no downlink compression
-    setting: loop.Setting
+    constants: tuple[Any, Any]  # of both links; None: no downlink compression
+    setting: Setting
     tolerance: float | None
     verify: bool
 
@@ -48,7 +54,8 @@ class Resume(NamedTuple):
     """What a finished trace keeps so that it can be continued."""
 
     request: Request
-    carry: loop.Carry
+    carry: Carry
+    initial_cost: InitialCost
     columns: Columns
     record_every: int
     tolerance: float | None  # every round before the last was above it
@@ -67,42 +74,54 @@ def simulate(
     tolerance: float | None = None,
     start: Trace | None = None,
     verify: bool = False,
+    form: str = "dual",
+    init: str = "exact",
+    momentum: float = 0.0,
+    oracle: Oracle | None = None,
     progress: Progress | None = None,
 ) -> Trace:
     """Run compressed gradient descent: every worker applies `uplink`, the server `downlink` (without one it sends u).
 
-    problem: has `n`, `dim`, `loss(x)`, `grads(x)`, `x0`, `smoothness`. uplink, downlink: maps or estimators.
+    problem: has `n`, `dim`, `loss(x)`, `grads(x)`, `x0`, `smoothness`; with a `prox` (`problems.composite`) every step
+        is followed by it, the trace's loss is f + r and its |grad f|^2 is |M(x)|^2 of theory.md 3.5.
+    uplink, downlink: maps or estimators.
     stepsize: gamma > 0. rounds: T >= 0, counted from x^0 also when `start` is given. x0: (d,), the problem's if None.
     key: a JAX key or an int in [0, 2^32). record_every: rows 0, k, 2k, ... and the last; it changes nothing else.
     tolerance: stop, "converged", at the first |grad f(x)| <= tolerance (not squared).
     start: a trace of the same problem, uplink, downlink, stepsize, key and verify to continue up to round `rounds`; the
         result is the uninterrupted run, and what would make it another (rows or a hit that were not kept) is refused.
-    verify: carry the worst slack of the three point and smoothness inequalities.
+    verify: carry the worst slack of the three point and smoothness inequalities, and where it was seen.
+    form: "dual", the downlink compresses the aggregate g; or "primal", it compresses the model x, and gradients are
+        taken at what arrives (theory.md 3.4). init: "exact", every worker's first gradient is sent whole; "compressed",
+        as the links make it from nothing; or "zero". momentum: eta of the heavy ball, in [0, 1).
+    oracle: `Minibatch`, `Momentum` or `PAGE`, which take the place of the exact gradients that are compressed.
     progress: called on the host with (rounds done, rounds) now and then; it cannot touch the result.
     Raises ValueError or TypeError that names the argument before anything is compiled.
     """
     require_run("simulate", rounds, record_every, tolerance)
-    asked = ask(Request(problem, uplink, downlink, stepsize, key), tolerance, verify)
+    asked = ask(Request(problem, uplink, downlink, stepsize, key, form, init, momentum, oracle), tolerance, verify)
     past, done = None, 0
     if start is None:
         first = starting_point(problem, x0)
         rehearse_links(asked, "simulate")
-        carry = loop.begin_one(problem, asked.setting, first)
+        carry, *costs = loop.begin_one(problem, asked.setting, first)
+        initial = initial_cost(asked, *jax.device_get(costs))
     else:
         if x0 is not None:
             raise ValueError("simulate(start=..., x0=...): a continued run starts where the trace ended; leave out x0.")
         carry, past = _continued(asked, start, rounds, record_every)
+        initial = start.initial_cost
         done = int(past.rounds[-1])
     drive = Drive(loop.stretch_one, problem, asked.setting, carry, ())
     whole = drive.run(done, rounds, record_every, past, progress)
-    resume = Resume(asked.request, drive.carry, whole, record_every, tolerance)
-    return make_trace(asked, whole, 0, outcome_of(drive.carry), record_every, resume)
+    resume = Resume(asked.request, drive.carry, initial, whole, record_every, tolerance)
+    return make_trace(asked, whole, 0, outcome_of(drive.carry), initial, record_every, resume)
 
 
 class Drive:
     """Compiled stretches, one after another, of one run (lead ()) or of a sweep (lead (S,))."""
 
-    def __init__(self, stretch: Any, problem: Any, setting: loop.Setting, carry: loop.Carry, lead: tuple[int, ...]):
+    def __init__(self, stretch: Any, problem: Any, setting: Setting, carry: Carry, lead: tuple[int, ...]):
         self.stretch, self.problem, self.setting, self.carry, self.lead = stretch, problem, setting, carry, lead
         widest = problem.n * math.prod(lead)
         self.capacity = int(2 ** np.clip(np.floor(np.log2(BUFFER / widest)), 3, 9))
@@ -130,12 +149,12 @@ class Drive:
         return whole.join(*parts)
 
     def _alive(self) -> bool:
-        return bool(np.any(np.asarray(self.carry.status) == loop.RUNNING))
+        return bool(np.any(np.asarray(self.carry.status) == RUNNING))
 
     def _first_row(self) -> Columns:
-        record: Any = functools.partial(loop.record, of_mean=self.setting.uplink.of_mean)
-        record = jax.vmap(record) if self.lead else record
-        row = jax.tree.map(lambda leaf: np.expand_dims(np.asarray(leaf), len(self.lead)), record(self.carry))
+        record = loop.record_many if self.lead else loop.record_one
+        row = record(self.problem, self.setting, self.carry)
+        row = jax.tree.map(lambda leaf: np.expand_dims(np.asarray(leaf), len(self.lead)), row)
         return self._columns(np.zeros(1), row, 1)
 
     def _columns(self, rounds: np.ndarray, row: Any, written: int) -> Columns:
@@ -161,7 +180,10 @@ def starting_point(problem: Any, x0: Any, owner: str = "simulate") -> jax.Array:
     given = np.asarray(x0)
     if given.shape != (problem.dim,) or not np.issubdtype(given.dtype, np.number) or np.iscomplexobj(given):
         raise ValueError(f"{owner}(x0=...) must be {problem.dim} real numbers, got shape {given.shape} {given.dtype}.")
-    return jnp.array(given, dtype=own.dtype, copy=True)
+    first = jnp.array(given, dtype=own.dtype, copy=True)
+    if hasattr(problem, "penalty") and not math.isfinite(problem.penalty(first)):
+        raise ValueError(f"{owner}(x0=...) lies where r is infinite, outside the box of {problem.name}; start inside.")
+    return first
 
 
 def require_run(owner: str, rounds: Any, record_every: Any, tolerance: Any) -> None:
@@ -185,7 +207,7 @@ def ask(
 
     owner, step: the function that was called and its argument that holds the step.
     """
-    problem, uplink, downlink, stepsize, key = request
+    problem, uplink, downlink, stepsize = request.problem, request.uplink, request.downlink, request.stepsize
     for name in ("n", "dim", "loss", "grads", "x0", "smoothness"):
         if not hasattr(problem, name):
             raise TypeError(f"{owner}(problem=...) needs `{name}`; got {type(problem).__name__}. See problems.Problem.")
@@ -193,28 +215,94 @@ def ask(
         raise TypeError(f"{owner}({step}=...): a step is one number > 0, got {stepsize!r}.")
     if not (math.isfinite(stepsize) and stepsize > 0):
         raise ValueError(f"{owner}({step}=...): a step is finite and > 0, got {float(stepsize)}.")
-    request = Request(problem, uplink, downlink, float(stepsize), as_key(key))
+    _require_kind(owner, request)
+    request = request._replace(stepsize=float(stepsize), key=as_key(request.key))
 
-    dim, dtype, smoothness = problem.dim, problem.x0.dtype, problem.smoothness
+    dim, dtype = problem.dim, problem.x0.dtype
     up = lifted(uplink, "uplink", dim, dtype, owner)
     down = Lifted(GD()) if downlink is None else lifted(downlink, "downlink", dim, dtype, owner)
     constants = (_constants(uplink, dim, problem.n), None if downlink is None else _constants(downlink, dim, 1))
-    expected = (constants[0].A, constants[0].B, smoothness.L_minus, smoothness.L_plus) if verify else ()
-    setting = loop.Setting(
+    x_star = getattr(problem, "x_star", None)
+    setting = Setting(
         uplink=up,
         downlink=down,
         stepsize=jnp.asarray(request.stepsize, dtype),
         key=request.key,
         tolerance_sq=jnp.asarray(-1.0 if tolerance is None else float(tolerance) ** 2, dtype),
-        expected=tuple(jnp.asarray(v, dtype) for v in expected),
+        expected=tuple(jnp.asarray(v, dtype) for v in _expected(problem, constants)) if verify else (),
+        oracle=in_precision(_oracle(owner, request), dtype),
+        server=_server(owner, request),
+        star=() if x_star is None else (jnp.asarray(x_star, dtype),),
+        form=request.form,
+        init=request.init,
     )
     return Asked(request, constants, setting, tolerance, verify)
 
 
-def _constants(link: Any, dim: int, workers: int) -> AB:
+def _require_kind(owner: str, request: Request) -> None:
+    """Names and a momentum that exist. Raises ValueError."""
+    for name, allowed in (("form", ("dual", "primal")), ("init", ("exact", "compressed", "zero"))):
+        if getattr(request, name) not in allowed:
+            raise ValueError(
+                f"{owner}({name}=...) must be one of {', '.join(allowed)}; got {getattr(request, name)!r}."
+            )
+    if request.init != "exact" and getattr(request.uplink, "exact_start", False):
+        raise ValueError(
+            f"{owner}(init={request.init!r}): {type(request.uplink).__name__} presumes that the server holds the first "
+            "gradients; use init='exact'."
+        )
+    eta = request.momentum
+    if isinstance(eta, bool) or not isinstance(eta, int | float | np.number) or not 0 <= eta < 1:
+        raise ValueError(f"{owner}(momentum=...) must be a number in [0, 1), got {eta!r}.")
+
+
+def _oracle(owner: str, request: Request) -> Oracle:
+    """What the workers compress. Raises TypeError where the problem has no rows for it."""
+    oracle = request.oracle
+    if oracle is None:
+        return Exact()
+    if not isinstance(oracle, Oracle):
+        raise TypeError(f"{owner}(oracle=...) must be an oracle such as Minibatch(8), got {oracle!r}.")
+    if oracle.needs_rows:
+        if not hasattr(request.problem, "batch_grads"):
+            name = getattr(request.problem, "name", type(request.problem).__name__)
+            raise TypeError(f"{owner}(oracle={oracle!r}): {name} has no rows to draw a batch from; leave out oracle.")
+        sizes = np.asarray(request.problem.sizes)
+        if getattr(oracle, "batch", 1) > sizes.min():
+            raise ValueError(
+                f"{owner}(oracle={oracle!r}): batches of more rows than the {sizes.min()} of the smallest shard; use "
+                f"batch <= {sizes.min()}, or leave out oracle for exact gradients."
+            )
+    return oracle
+
+
+def _server(owner: str, request: Request) -> Server:
+    """How x moves: with a prox where the problem has one, else with momentum where there is some."""
+    if hasattr(request.problem, "prox"):
+        if request.momentum:
+            raise ValueError(f"{owner}(momentum={request.momentum:g}): not with a prox; use momentum=0.")
+        return ProximalDescent()
+    dtype = request.problem.x0.dtype
+    return HeavyBall(jnp.asarray(request.momentum, dtype)) if request.momentum else Descent()
+
+
+def _expected(problem: Any, constants: tuple[Any, Any]) -> tuple[float, ...]:
+    """What `verify` holds a run against. Raises ValueError where a link has no (A, B)."""
+    links = [AB(1.0, 0.0) if found is None else found for found in constants]
+    for link in links:
+        if not isinstance(link, AB):
+            raise ValueError(
+                f"simulate(verify=True) checks the three point inequality of each link, and one of them has none: "
+                f"{getattr(link, 'why', link)} Leave out verify."
+            )
+    (A, B, *_), (A_M, B_M, *_) = links
+    return A, B, A_M, B_M, problem.smoothness.L_minus, problem.smoothness.L_plus
+
+
+def _constants(link: Any, dim: int, workers: int) -> Any:
     shares = getattr(link, "shares_randomness", False)
     found = link.constants(dim, workers=workers) if shares else link.constants(dim)
-    if not isinstance(found, AB):
+    if not isinstance(found, AB if isinstance(link, ThreePoint) else tuple):
         raise TypeError(f"{type(link).__name__}.constants(dim) must return ac.AB(A, B), got {found!r}.")
     return found
 
@@ -227,7 +315,7 @@ def rehearse_links(asked: Asked, owner: str) -> None:
         rehearse(link, shown, key, problem.dim, problem.x0.dtype, workers)
 
 
-def _continued(asked: Asked, start: Trace, rounds: int, record_every: int) -> tuple[loop.Carry, Columns]:
+def _continued(asked: Asked, start: Trace, rounds: int, record_every: int) -> tuple[Carry, Columns]:
     """The carry and rows of `start`, if it is a run of the same request that has not gone further."""
     if not isinstance(start, Trace) or start.resume is None:
         raise TypeError(f"simulate(start=...) must be a Trace from simulate, got {type(start).__name__}.")
@@ -253,7 +341,7 @@ def _continued(asked: Asked, start: Trace, rounds: int, record_every: int) -> tu
         )
     _require_no_earlier_hit(asked, then)
     carry = jax.tree.map(jnp.copy, then.carry)  # the loop gives its buffers away; the trace keeps its own
-    if int(carry.status) != loop.DIVERGED:
+    if int(carry.status) != DIVERGED:
         carry = carry._replace(status=loop.status_of(carry.grad_sq, carry.ceiling, asked.setting.tolerance_sq))
     return carry, then.columns
 
@@ -294,16 +382,32 @@ class Outcome(NamedTuple):
     status: int
     round: int
     x: np.ndarray
-    slack: loop.Slack | None
+    slack: Slack | None
+    slack_rounds: Slack | None
 
 
-def outcome_of(carry: loop.Carry) -> Outcome:
+def outcome_of(carry: Carry) -> Outcome:
     """Off the device, what a trace needs of the last carry; of a sweep, each with a first axis (S,)."""
-    return Outcome(*jax.device_get((carry.status, carry.outcome_round, carry.state.x, carry.slack)))
+    parts = (carry.status, carry.outcome_round, carry.state.x, carry.slack, carry.slack_rounds)
+    return Outcome(*jax.device_get(parts))
+
+
+def initial_cost(asked: Asked, up: Cost, down: Cost) -> InitialCost:
+    """What was sent before round 0: of every worker alike, or (n,) counts where messages differ."""
+    broadcast = Cost(*(int(count) for count in down))
+    alike = asked.setting.init != "compressed"
+    each: Any = [int(count[0]) if alike else np.asarray(count, np.int64) for count in jax.device_get(up)]
+    return InitialCost(Cost(*each), broadcast)
 
 
 def make_trace(
-    asked: Asked, whole: Columns, run: int, outcome: Outcome, record_every: int, resume: Resume | None = None
+    asked: Asked,
+    whole: Columns,
+    run: int,
+    outcome: Outcome,
+    initial: InitialCost,
+    record_every: int,
+    resume: Resume | None = None,
 ) -> Trace:
     """The trace of run number `run` of the columns, cut at its own outcome."""
     request, problem = asked.request, asked.request.problem
@@ -312,7 +416,6 @@ def make_trace(
     stop = int(np.searchsorted(whole.rounds, last))
     kept = (whole.rounds % record_every == 0) & (np.arange(len(whole.rounds)) < stop)
     kept[stop] = True
-    down = "" if request.downlink is None else f" down {request.downlink!r}"
     return Trace(
         rounds=np.minimum(whole.rounds[kept], last),
         **whole.of(run, kept),
@@ -327,8 +430,22 @@ def make_trace(
         f_star=getattr(problem, "f_star", None),
         f_lower=getattr(problem, "f_lower", -math.inf),
         precision=str(problem.x0.dtype),
-        initial_cost=InitialCost(Cost(problem.dim), Cost(problem.dim)),
+        initial_cost=initial,
+        form=request.form,
+        init=request.init,
+        momentum=float(request.momentum),
+        prox=asked.setting.server.prox,
+        exact_gradients=not asked.setting.oracle.needs_rows,
         slack=jax.tree.map(float, outcome.slack) if asked.verify else None,
-        method=repr(request.uplink) + down,
+        slack_rounds=jax.tree.map(int, outcome.slack_rounds) if asked.verify else None,
+        method=_in_words(request),
         resume=resume,
     )
+
+
+def _in_words(request: Request) -> str:
+    """The method as legends name it."""
+    defaults = Request._field_defaults
+    options = [f"{name}={getattr(request, name)!r}" for name in defaults if getattr(request, name) != defaults[name]]
+    down = [] if request.downlink is None else [f"down {request.downlink!r}"]
+    return " ".join([repr(request.uplink), *down, *options])

@@ -1,12 +1,14 @@
 """The one loop: n simulated workers by `vmap`, rounds in compiled stretches, everything counted exactly.
 
-    x^{t+1} = x^t - gamma g^t
+    x^{t+1} = x^t - gamma g^t                                                    (`servers`: momentum, prox)
     g_i^{t+1} = C_{g_i^t, grad f_i(x^t)}(grad f_i(x^{t+1})),   u^{t+1} = (1/n) sum_i g_i^{t+1}
     g^{t+1} = C^M_{g^t, u^t}(u^{t+1})
 
-(theory.md section 2; the dual form of 3.4 with a downlink, g = u without one). `simulate` is the public face; the
-compiled part is `advance` (one round) inside `stretch` (rounds up to the next recorded rows). A sweep maps `stretch`
-over settings, so every scalar condition here is made with `anywhere`, which stays one number under `vmap`.
+(theory.md section 2; the dual form of 3.4 with a downlink, g = u without one.) In the primal form the server
+compresses the model: g = u, w^{t+1} = C^M_{w^t, x^t}(x^{t+1}), and gradients are taken at w. An oracle puts v_i in the
+place of the gradients that are compressed. `simulate` is the public face; the compiled part is `advance` (one round)
+inside `stretch` (rounds up to the next recorded rows). A sweep maps `stretch` over settings, so every scalar condition
+here is made with `anywhere`, which stays one number under `vmap`.
 """
 
 import functools
@@ -14,121 +16,65 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 
 from adacgd.compressors.base import Draw, Message, sq
+from adacgd.cost import Cost
 from adacgd.estimators import Estimator
-from adacgd.module import module
+from adacgd.form import checked
+from adacgd.records import (
+    CONVERGED,
+    DIVERGED,
+    RUNNING,
+    Carry,
+    Count,
+    Row,
+    Setting,
+    Slack,
+    State,
+    Tally,
+    anywhere,
+    keep,
+)
 
-RUNNING, CONVERGED, DIVERGED = 0, 1, 2
 BLOW_UP = 1e12  # diverged is |grad f|^2 above this times max(1, |grad f(x^0)|^2); no run that recovers comes near it
 LONGEST_STRETCH = 32768  # rounds whose counts, as low 16 bits and the rest, fit two int32 whatever a message costs
+BEFORE = 2**32 - 1  # the round of the messages before round 0, for their keys; no round is so late
 
 
-class State(NamedTuple):
-    """What the next round needs."""
+class Keys(NamedTuple):
+    """The randomness of one round: key -> round -> link or oracle -> worker."""
 
-    x: jax.Array  # (d,)
-    grads: jax.Array  # (n, d) grad f_i(x)
-    g_i: jax.Array  # (n, d) what the server holds of each
-    u: jax.Array  # (d,) their mean
-    g: jax.Array  # (d,) what everybody holds of u and steps along
-    up_memory: Any  # pytree of (n, ...), what the uplink remembers besides
-    down_memory: Any
+    up: jax.Array
+    down: jax.Array
+    common: jax.Array
+    oracle: jax.Array
+    coin: jax.Array
 
 
-class Count(NamedTuple):
-    """A sum of counts that cannot overflow in a stretch: the low 16 bits of each, and the rest. int32."""
-
-    low: jax.Array
-    high: jax.Array
-
-    def add(self, value: jax.Array) -> "Count":
-        """One round more."""
-        return Count(self.low + (value & 0xFFFF), self.high + (value >> 16))
+def keys_of(key: jax.Array, t: Any) -> Keys:
+    """Those of round t, absolute."""
+    return Keys(*(jax.random.fold_in(jax.random.fold_in(key, t), i) for i in range(5)))
 
 
-class Tally(NamedTuple):
-    """What is summed from one recorded row to the next."""
-
-    sent: Count  # (n + 1, 2): scalars and extra bits of each worker, and in the last row of the server
-    grad_sq: jax.Array  # () |grad f(x^t)|^2 summed over the rounds begun
+def each(key: jax.Array, n: int) -> jax.Array:
+    """A key for each worker, (n,)."""
+    return jax.vmap(lambda worker: jax.random.fold_in(key, worker))(jnp.arange(n))
 
 
-class Slack(NamedTuple):
-    """Left over right of each assumption that a run can see, the worst so far; at most 1 where it holds."""
-
-    three_point: jax.Array  # () |g_i^+ - grad_i^+|^2 against (1-A)|g_i - grad_i|^2 + B|grad_i^+ - grad_i|^2
-    L_minus: jax.Array  # () |grad f(x^+) - grad f(x)| against L_minus |x^+ - x|
-    L_plus: jax.Array  # () root mean square over workers against L_plus |x^+ - x|
-
-
-class Carry(NamedTuple):
-    """A run in mid-flight."""
-
-    state: State
-    loss: jax.Array  # () f(x), if it was due this round
-    loss_known: jax.Array  # () bool
-    grad_sq: jax.Array  # () |grad f(x)|^2
-    ceiling: jax.Array  # () |grad f|^2 above which the run counts as diverged
-    level: jax.Array  # (n,) int32 of the last round
-    status: jax.Array  # () int32: RUNNING, CONVERGED, DIVERGED
-    outcome_round: jax.Array  # () int32: where the status was decided
-    tally: Tally
-    slack: Slack | None  # None unless asked for
-
-
-class Row(NamedTuple):
-    """What is recorded of a round."""
-
-    loss: jax.Array  # ()
-    grad_sq: jax.Array  # ()
-    G: jax.Array  # () (1/n) sum |g_i - grad f_i(x)|^2; |u - grad f(x)|^2 of an uplink with `of_mean`
-    H: jax.Array  # () |g - u|^2
-    level: jax.Array  # (n,)
-    tally: Tally
-
-
-@module
-class Setting:
-    """All of a run but its problem: every leaf can be swept."""
-
-    uplink: Estimator
-    downlink: Estimator
-    stepsize: jax.Array  # ()
-    key: jax.Array  # ()
-    tolerance_sq: jax.Array  # (), negative: none
-    expected: tuple[jax.Array, ...]  # (A, B, L_minus, L_plus) that `verify` holds the run against; () without
-
-
-@custom_vmap
-def anywhere(flag: jax.Array) -> jax.Array:
-    """Whether the flag is up in any run of a sweep: () bool that stays one number under `vmap`."""
-    return flag
-
-
-@anywhere.def_vmap
-def _anywhere_batched(size: int, batched: list[bool], flag: jax.Array) -> tuple[jax.Array, bool]:
-    return anywhere(jnp.any(flag, axis=0)), False
-
-
-@custom_vmap
-def _keep(alive: jax.Array, new: Any, old: Any) -> Any:
-    """`new` where the run is alive: a run that has ended in a sweep is frozen. Alone, it does not get here."""
-    return new
-
-
-@_keep.def_vmap
-def _keep_batched(size: int, batched: list[Any], alive: jax.Array, new: Any, old: Any) -> tuple[Any, Any]:
-    def frozen(a: jax.Array, b: jax.Array) -> jax.Array:
-        return jnp.where(alive.reshape(alive.shape + (1,) * (max(a.ndim, b.ndim) - alive.ndim)), a, b)
-
-    spread = [
-        jax.tree.map(lambda leaf, b: leaf if b else jnp.broadcast_to(leaf, (size, *leaf.shape)), tree, flags)
-        for tree, flags in ((new, batched[1]), (old, batched[2]))
-    ]
-    kept = jax.tree.map(frozen, *spread)
-    return kept, jax.tree.map(lambda _: True, kept)
+def look(
+    problem: Any, setting: Setting, keys: Keys, x: jax.Array, w: Any, s: State, with_loss: bool
+) -> tuple[Any, ...]:
+    """f(x) (NaN without), the gradients at the workers' model, grad f(x) and v."""
+    primal = setting.form == "primal"
+    if with_loss:
+        loss, grads = loss_and_grads(problem, x)
+    else:
+        loss, grads = jnp.full((), jnp.nan, x.dtype), problem.grads(x)
+    at_x = jnp.mean(grads, axis=0) if primal else ()
+    grads = problem.grads(w) if primal else grads
+    model = w if primal else x
+    v = setting.oracle.step(problem, each(keys.oracle, problem.n), keys.coin, s.model, model, s.v, grads)
+    return loss, grads, at_x, v
 
 
 def advance(problem: Any, setting: Setting, t: jax.Array, s: State, row_ends_here: jax.Array) -> tuple[Any, ...]:
@@ -137,26 +83,49 @@ def advance(problem: Any, setting: Setting, t: jax.Array, s: State, row_ends_her
     The gradient stands in a `cond` that no compiler can look through, so that the vector that is sent, the one that is
     measured and the one kept as y are the same bits.
     """
-    up_key, down_key, common = (jax.random.fold_in(jax.random.fold_in(setting.key, t), i) for i in range(3))
-    x = s.x - setting.stepsize * s.g
-    loss, grads = jax.lax.cond(
+    keys, gamma = keys_of(setting.key, t), setting.stepsize
+    x, server_memory = setting.server.step(problem, gamma, s.x, s.direction, s.server_memory)
+    # common to the server alone: its draws are independent of the workers'
+    server = jnp.zeros((), jnp.int32)
+    draw = Draw(jax.random.fold_in(keys.down, server), jax.random.fold_in(keys.down, 1), t, server, 1, x - s.x, gamma)
+    primal = setting.form == "primal"
+    if primal:
+        down, down_memory = sent(setting.downlink, draw, s.down_memory, s.w, s.x, x)
+    w = down.value if primal else ()
+    loss, grads, at_x, v = jax.lax.cond(
         row_ends_here,
-        lambda x: loss_and_grads(problem, x),
-        lambda x: (jnp.full((), jnp.nan, x.dtype), problem.grads(x)),
+        lambda x, w: look(problem, setting, keys, x, w, s, True),
+        lambda x, w: look(problem, setting, keys, x, w, s, False),
         x,
+        w,
     )
+    moved = w - s.w if primal else x - s.x
+    up, up_memory = send_all(problem, setting, keys, t, s, grads if isinstance(v, tuple) else v, moved)
+    u = jnp.mean(up.value, axis=0)
+    if not primal:
+        down, down_memory = sent(setting.downlink, draw, s.down_memory, s.g, s.u, u)
+    g = () if primal else down.value
+    new = State(x, w, grads, at_x, v, up.value, u, g, up_memory, down_memory, server_memory)
+    return new, loss, up, down
+
+
+def sent(link: Estimator, draw: Draw, memory: Any, h: Any, y: Any, x: Any) -> tuple[Message, Any]:
+    """One step of a link, its counts int32 scalars; an error where an own one breaks the form."""
+    message, memory = link.step(draw, memory, h, y, x)
+    return checked(link, message, x), memory
+
+
+def send_all(
+    problem: Any, setting: Setting, keys: Keys, t: Any, s: State, targets: jax.Array, moved: jax.Array
+) -> tuple[Message, Any]:
+    """The messages of all workers, and their memories. moved: (d,) how the model that they hold moved."""
 
     def send(worker: jax.Array, memory: Any, h: jax.Array, y: jax.Array, new: jax.Array) -> tuple[Message, Any]:
-        draw = Draw(jax.random.fold_in(up_key, worker), common, t, worker, problem.n)
-        return setting.uplink.step(draw, memory, h, y, new)
+        private = jax.random.fold_in(keys.up, worker)
+        draw = Draw(private, keys.common, t, worker, problem.n, moved, setting.stepsize)
+        return sent(setting.uplink, draw, memory, h, y, new)
 
-    up, up_memory = jax.vmap(send)(jnp.arange(problem.n), s.up_memory, s.g_i, s.grads, grads)
-    u = jnp.mean(up.value, axis=0)
-    server = jnp.zeros((), jnp.int32)
-    # common to the server alone: its draws are independent of the workers'
-    draw = Draw(jax.random.fold_in(down_key, server), jax.random.fold_in(down_key, 1), t, server, 1)
-    down, down_memory = setting.downlink.step(draw, s.down_memory, s.g, s.u, u)
-    return State(x, grads, up.value, u, down.value, up_memory, down_memory), loss, up, down
+    return jax.vmap(send)(jnp.arange(problem.n), s.up_memory, s.g_i, s.targets, targets)
 
 
 def loss_and_grads(problem: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -172,80 +141,184 @@ def status_of(grad_sq: jax.Array, ceiling: jax.Array, tolerance_sq: jax.Array) -
     return jnp.where(diverged, DIVERGED, jnp.where(grad_sq <= tolerance_sq, CONVERGED, RUNNING)).astype(jnp.int32)
 
 
-def begin(problem: Any, setting: Setting, x0: jax.Array) -> Carry:
-    """The run at x^0: every worker has sent its gradient whole (`Trace.initial_cost`), nothing else is counted."""
-    n = problem.n
+def begin(problem: Any, setting: Setting, x0: jax.Array) -> tuple[Carry, Cost, Cost]:
+    """The run at x^0 after what `init` sends, which stands in no row: the cost of each worker, (n,), and of the server.
+
+    exact: g_i^0 = v_i^0, d scalars each, and their mean, d scalars. compressed: g_i^0 and g^0 are what the links make
+    of it from h = y = 0. zero: nothing. In the primal form everybody is given x^0 whole.
+    """
+    n, d, primal = problem.n, x0.shape[0], setting.form == "primal"
+    keys = keys_of(setting.key, jnp.uint32(BEFORE))
     loss, grads = loss_and_grads(problem, x0)
-    u = jnp.mean(grads, axis=0)
-    grad_sq = sq(u)
-    memories = jax.vmap(setting.uplink.init)(grads), setting.downlink.init(u)
+    v = setting.oracle.init(problem, each(keys.oracle, n), x0, grads)
+    targets = grads if isinstance(v, tuple) else v
+    at_x, w = (jnp.mean(grads, axis=0), x0) if primal else ((), ())
+
+    whole, nothing = jnp.int32(d), jnp.int32(0)
+    h = targets if setting.init == "exact" else jnp.zeros_like(targets)
+    memory = jax.vmap(setting.uplink.init)(h)
+    up = Cost(*(jnp.full(n, count) for count in (whole if setting.init == "exact" else nothing, nothing)))
+    if setting.init == "compressed":
+        past = State(x0, w, jnp.zeros_like(grads), at_x, (), h, h[0], (), memory, (), ())
+        messages, memory = send_all(problem, setting, keys, jnp.uint32(BEFORE), past, targets, jnp.zeros_like(x0))
+        h, up = messages.value, messages.cost
+    u = jnp.mean(h, axis=0)
+
+    g = () if primal else u
+    down_memory = setting.downlink.init(x0 if primal else u)
+    down = Cost(whole if primal or setting.init == "exact" else nothing, nothing)
+    if setting.init == "compressed" and not primal:
+        server, still = jnp.zeros((), jnp.int32), jnp.zeros_like(u)
+        draw = Draw(
+            jax.random.fold_in(keys.down, server),
+            jax.random.fold_in(keys.down, 1),
+            jnp.uint32(BEFORE),
+            server,
+            1,
+            jnp.zeros_like(x0),
+            setting.stepsize,
+        )
+        first, down_memory = sent(setting.downlink, draw, setting.downlink.init(still), still, still, u)
+        g, down = first.value, first.cost
+
+    state = State(x0, w, grads, at_x, v, h, u, g, memory, down_memory, setting.server.init(u))
+    grad_sq = setting.server.measure(problem, setting.stepsize, x0, state.grad)
+    loss = loss + problem.penalty(x0) if setting.server.prox else loss
     # minimum propagates a NaN of the loss, and infinity * 0 is one too: then no gradient norm passes the ceiling
     ceiling = BLOW_UP * jnp.maximum(1, jnp.where(jnp.isfinite(grad_sq), grad_sq, jnp.nan)) + 0 * loss
     status = status_of(grad_sq, ceiling, setting.tolerance_sq)
-    zero = jnp.zeros((), x0.dtype)
-    return Carry(
-        state=State(x0, grads, grads, u, u, *memories),
+    zero, first_round = jnp.zeros((), x0.dtype), jnp.zeros((), jnp.int32)
+    carry = Carry(
+        state=state,
         loss=loss,
         loss_known=jnp.array(True),
         grad_sq=grad_sq,
         ceiling=ceiling,
         level=jnp.zeros(n, jnp.int32),
         status=status,
-        outcome_round=jnp.zeros((), jnp.int32),
-        tally=_no_tally(n, x0.dtype),
-        slack=Slack(zero, zero, zero) if setting.expected else None,
+        outcome_round=first_round,
+        tally=_no_tally(n, x0.dtype, distance_sq(setting, x0)),
+        slack=Slack(zero, zero, zero, zero) if setting.expected else None,
+        slack_rounds=Slack(*[first_round] * 4) if setting.expected else None,
+    )
+    return carry, up, down
+
+
+def distance_sq(setting: Setting, x: jax.Array) -> jax.Array:
+    """|x - x*|^2, NaN where no minimiser is known."""
+    return sq(x - setting.star[0]) if setting.star else jnp.full((), jnp.nan, x.dtype)
+
+
+def _no_tally(n: int, dtype: Any, farthest_sq: jax.Array) -> Tally:
+    nothing = jnp.zeros((n + 1, 2), jnp.int32)
+    zero = jnp.zeros((), dtype)
+    return Tally(Count(nothing, nothing), zero, zero, farthest_sq)
+
+
+def record(problem: Any, setting: Setting, carry: Carry) -> Row:
+    """The row of the round that was just done."""
+    s = carry.state
+    return Row(
+        carry.loss,
+        carry.grad_sq,
+        _errors(s, s.grads, setting.uplink.of_mean),
+        sq(s.direction - s.u),
+        sq(s.model - s.x),
+        _shift_error(problem, setting, s),
+        distance_sq(setting, s.x),
+        carry.level,
+        carry.tally,
     )
 
 
-def _no_tally(n: int, dtype: Any) -> Tally:
-    nothing = jnp.zeros((n + 1, 2), jnp.int32)
-    return Tally(Count(nothing, nothing), jnp.zeros((), dtype))
+def _shift_error(problem: Any, setting: Setting, s: State) -> jax.Array:
+    """mean |shift_i - grad f_i(x*)|^2."""
+    shifts = jax.vmap(setting.uplink.shift)(s.up_memory, s.g_i)
+    if shifts is None or not setting.star:
+        return jnp.full((), jnp.nan, s.x.dtype)
+    return jnp.mean(sq(shifts - problem.grads(setting.star[0])))
 
 
-def record(carry: Carry, of_mean: bool) -> Row:
-    """The row of the round that was just done. of_mean: as the uplink says of itself."""
-    s = carry.state
-    return Row(carry.loss, carry.grad_sq, jnp.mean(_errors(s, of_mean)), sq(s.g - s.u), carry.level, carry.tally)
-
-
-def _errors(s: State, of_mean: bool) -> jax.Array:
+def _errors(s: State, targets: jax.Array, of_mean: bool) -> jax.Array:
     """The squared errors that the law of the uplink speaks of: (n,), or (1,) of the mean over workers."""
-    error = s.g_i - s.grads
+    error = s.g_i - targets
     return sq(jnp.mean(error, axis=0, keepdims=True) if of_mean else error)
 
 
 def one_round(problem: Any, setting: Setting, t: jax.Array, carry: Carry, row_ends_here: jax.Array) -> Carry:
     """`advance`, counted, judged and, in a sweep, undone for the runs that have ended."""
-    state, loss, up, down = advance(problem, setting, t, carry.state, row_ends_here)
-    grad_sq = sq(jnp.mean(state.grads, axis=0))
+    old = carry.state
+    state, loss, up, down = advance(problem, setting, t, old, row_ends_here)
+    grad_sq = setting.server.measure(problem, setting.stepsize, state.x, state.grad)
+    loss = loss + problem.penalty(state.x) if setting.server.prox else loss
     status = status_of(grad_sq, carry.ceiling, setting.tolerance_sq)
-    sent = jnp.concatenate([jnp.stack(up.cost, axis=1), jnp.stack(down.cost)[None]])
-    tally = Tally(carry.tally.sent.add(sent), carry.tally.grad_sq + carry.grad_sq)
-    slack = None
-    if setting.expected:
-        seen = _slack(setting.expected, carry.state, state, setting.uplink.of_mean)
-        slack = jax.tree.map(jnp.maximum, carry.slack, seen)
-    new = Carry(
-        state, loss, row_ends_here, grad_sq, carry.ceiling, up.level, status, (t + 1).astype(jnp.int32), tally, slack
+    counts = jnp.concatenate([jnp.stack(up.cost, axis=1), jnp.stack(down.cost)[None]])
+    tally = Tally(
+        carry.tally.sent.add(counts),
+        carry.tally.grad_sq + carry.grad_sq,
+        carry.tally.shadow_sq + _shadow_sq(problem, setting, old),
+        jnp.maximum(carry.tally.farthest_sq, distance_sq(setting, state.x)),
     )
-    return _keep(carry.status == RUNNING, new, carry)
+    slack, slack_rounds = carry.slack, carry.slack_rounds
+    if setting.expected:
+        seen, reached = _slack(setting, old, state), (t + 1).astype(jnp.int32)
+        slack_rounds = jax.tree.map(lambda a, b, r: jnp.where(b > a, reached, r), slack, seen, slack_rounds)
+        slack = jax.tree.map(jnp.maximum, slack, seen)
+    new = Carry(
+        state,
+        loss,
+        row_ends_here,
+        grad_sq,
+        carry.ceiling,
+        up.level,
+        status,
+        (t + 1).astype(jnp.int32),
+        tally,
+        slack,
+        slack_rounds,
+    )
+    return keep(carry.status == RUNNING, new, carry)
 
 
-def _slack(expected: tuple[jax.Array, ...], old: State, new: State, of_mean: bool) -> Slack:
+def _shadow_sq(problem: Any, setting: Setting, s: State) -> jax.Array:
+    """|grad f(z)|^2 of a server whose theorem speaks of z; else 0."""
+    if not setting.server.shadow:
+        return jnp.zeros((), s.x.dtype)
+    return sq(jnp.mean(problem.grads(setting.server.z(setting.stepsize, s.x, s.server_memory)), axis=0))
+
+
+def _slack(setting: Setting, old: State, new: State) -> Slack:
     """Left over right of this round's inequalities; the right side allows for rounding, as the trigger does."""
-    A, B, L_minus, L_plus = expected
-    eps = jnp.finfo(old.x.dtype).eps
-    step = jnp.sqrt(sq(new.x - old.x))
-    moved = new.grads - old.grads
+    A, B, A_M, B_M, L_minus, L_plus = setting.expected
+    of_mean = setting.uplink.of_mean
     of_link = lambda squares: jnp.mean(squares, keepdims=True) if of_mean else squares
-    right = (1 - A) * _errors(old, of_mean) + B * (1 + 64 * eps) * of_link(sq(moved))
-    floor = (4 * eps) ** 2 * of_link(sq(new.grads) + sq(old.grads)) + jnp.finfo(old.x.dtype).tiny
-    size = jnp.sqrt(jnp.mean(sq(new.grads))) * 64 * eps + jnp.finfo(old.x.dtype).tiny
+    up = _three_point(
+        A,
+        B,
+        _errors(old, old.targets, of_mean),
+        _errors(new, new.targets, of_mean),
+        of_link(sq(new.targets - old.targets)),
+        of_link(sq(new.targets) + sq(old.targets)),
+    )
+    primal = setting.form == "primal"
+    h, y, x, held = (old.w, old.x, new.x, new.w) if primal else (old.g, old.u, new.u, new.g)
+    down = _three_point(A_M, B_M, sq(h - y), sq(held - x), sq(x - y), sq(x) + sq(y))
+
+    eps, tiny = jnp.finfo(old.x.dtype).eps, jnp.finfo(old.x.dtype).tiny
+    step, moved = jnp.sqrt(sq(new.model - old.model)), new.grads - old.grads
+    size = jnp.sqrt(jnp.mean(sq(new.grads))) * 64 * eps + tiny
     return Slack(
-        jnp.max(_errors(new, of_mean) / (right + floor)),
+        up,
+        down,
         jnp.sqrt(sq(jnp.mean(moved, axis=0))) / (L_minus * step + size),
         jnp.sqrt(jnp.mean(sq(moved))) / (L_plus * step + size),
     )
+
+
+def _three_point(A: Any, B: Any, before: Any, after: Any, moved: Any, size: Any) -> jax.Array:
+    """|h^+ - x|^2 over (1 - A)|h - y|^2 + B|x - y|^2, the worst; size: |x|^2 + |y|^2, whose rounding is allowed."""
+    eps, tiny = jnp.finfo(moved.dtype).eps, jnp.finfo(moved.dtype).tiny
+    return jnp.max(after / ((1 - A) * before + B * (1 + 64 * eps) * moved + (4 * eps) ** 2 * size + tiny))
 
 
 def stretch(
@@ -257,15 +330,17 @@ def stretch(
     reached, and rows stacked along a first axis of length C. The lengths are data, so that no number of rounds and no
     recording interval compiles anything again.
     """
-    of_mean = setting.uplink.of_mean
-    table = jax.tree.map(lambda leaf: jnp.zeros((ends.shape[0], *leaf.shape), leaf.dtype), record(carry, of_mean))
+    table = jax.tree.map(
+        lambda leaf: jnp.zeros((ends.shape[0], *leaf.shape), leaf.dtype), record(problem, setting, carry)
+    )
 
     def alive(carry: Carry) -> jax.Array:
         return anywhere(carry.status == RUNNING)
 
     def to_next_row(loop: tuple[Any, ...]) -> tuple[Any, ...]:
         row, t, carry, table = loop
-        carry = carry._replace(tally=_no_tally(problem.n, carry.grad_sq.dtype))
+        since = distance_sq(setting, carry.state.x)
+        carry = carry._replace(tally=_no_tally(problem.n, carry.grad_sq.dtype, since))
 
         def going(inner: tuple[jax.Array, Carry]) -> jax.Array:
             return (inner[0] < ends[row]) & alive(inner[1])
@@ -277,13 +352,13 @@ def stretch(
         t, carry = jax.lax.while_loop(going, body, (t, carry))
         loss = jax.lax.cond(
             anywhere(~carry.loss_known),
-            lambda x, loss: problem.loss(x),
+            lambda x, loss: problem.loss(x) + (problem.penalty(x) if setting.server.prox else 0),
             lambda x, loss: loss,
             carry.state.x,
             carry.loss,
         )
         carry = carry._replace(loss=jnp.where(carry.loss_known, carry.loss, loss), loss_known=jnp.array(True))
-        table = jax.tree.map(lambda all_rows, new: all_rows.at[row].set(new), table, record(carry, of_mean))
+        table = jax.tree.map(lambda all_rows, new: all_rows.at[row].set(new), table, record(problem, setting, carry))
         return row + 1, t, carry, table
 
     _, t, carry, table = jax.lax.while_loop(
@@ -295,6 +370,8 @@ def stretch(
 begin_one = jax.jit(begin)
 stretch_one = jax.jit(stretch, donate_argnames="carry")
 begin_many = jax.jit(jax.vmap(begin, (None, 0, None)))
+record_one = jax.jit(record)
+record_many = jax.jit(jax.vmap(record, (None, 0, 0)))
 
 
 @functools.partial(jax.jit, donate_argnames="carry")

@@ -44,7 +44,7 @@ class MARINA(Estimator):
         require_unbiased("MARINA", "unbiased", self.unbiased)
         require_share("MARINA", "p", self.p)
 
-    def init(self, x: jax.Array) -> tuple[()]:
+    def init(self, h: jax.Array) -> tuple[()]:
         """Nothing."""
         return ()
 

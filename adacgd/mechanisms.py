@@ -26,8 +26,8 @@ from adacgd.compressors.base import (
 )
 from adacgd.compressors.sparsifiers import Identity
 from adacgd.cost import Cost, level_bits
-from adacgd.module import module
-from adacgd.theory.constants import beta, theta
+from adacgd.module import module, static
+from adacgd.theory.constants import beta, sharper, theta
 
 
 class AB(NamedTuple):
@@ -41,6 +41,12 @@ class AB(NamedTuple):
     B: float
     P: float | None = None
     Q: float | None = None
+
+
+class ResidualAB(AB):
+    """(A, B) of h + C(x - h) and nothing else: A = theta(alpha), so that sqrt(1 - alpha) = 1 - A (theory.md 3.3)."""
+
+    residual = True
 
 
 class ThreePoint(abc.ABC):
@@ -156,9 +162,21 @@ def _silent_or(sent: Message, h: jax.Array, skip: jax.Array) -> Message:
     return choose(skip, Message(h, Cost(0, flag), 0), flagged)
 
 
-def _non_expansive(*compressors: Compressor) -> dict[str, float]:
+def non_expansive(*compressors: Compressor) -> dict[str, float]:
     """P = Q = 2 where no compressor expands: the increment is 0 or C(x - h) (theory.md 3.4)."""
     return {"P": 2.0, "Q": 2.0} if all(c.nonexpansive for c in compressors) else {}
+
+
+def silent_pair(alpha: float, zeta: float, sharp: bool, moves: dict[str, float]) -> AB:
+    """(A, B) of h where |x - h|^2 <= zeta |x - y|^2, else h + C(x - h); moves: P and Q where they are known."""
+    A, B = sharper(alpha, zeta) if sharp else (theta(alpha), max(beta(alpha), zeta))
+    return AB(A, B, **moves)
+
+
+def require_flag(owner: str, name: str, value: Any) -> None:
+    """True or False, nothing that counts as one. Raises ValueError."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{owner}({name}=...) must be True or False, got {value!r}.")
 
 
 @module
@@ -200,7 +218,7 @@ class EF21(ThreePoint):
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(theta(alpha), beta(alpha)): Young with s* = 1/sqrt(1 - alpha) - 1, which minimises B/A."""
         alpha = alpha_of(compressor_of("EF21", "compressor", self.compressor), dim, workers)
-        return AB(theta(alpha), beta(alpha), **_non_expansive(self.compressor))
+        return ResidualAB(theta(alpha), beta(alpha), **non_expansive(self.compressor))
 
     def ladder(self) -> Ladder:
         """One level, always sent."""
@@ -236,15 +254,18 @@ class LAG(ThreePoint):
 class CLAG(ThreePoint):
     """C_{h,y}(x) = h if |x - h|^2 <= zeta |x - y|^2, else h + C(x - h). A = theta(alpha), B = max(beta(alpha), zeta).
 
-    Sends the cost of C or nothing, and one flag bit.
+    Sends the cost of C or nothing, and one flag bit. sharp: claim the sharper pair where zeta > beta(alpha) (derived,
+    theory.md 2), which allows a step up to sqrt 2 longer; the map is the same.
     """
 
     compressor: Compressor
     zeta: float | jax.Array
+    sharp: bool = static(default=False)
 
     def __post_init__(self) -> None:
         require_compressor("CLAG", "compressor", self.compressor)
         require_nonnegative("CLAG", "zeta", self.zeta)
+        require_flag("CLAG", "sharp", self.sharp)
 
     @property
     def shares_randomness(self) -> bool:  # type: ignore[override]
@@ -257,9 +278,10 @@ class CLAG(ThreePoint):
         return _silent_or(sent, h, accurate(sq(x - h), self.zeta, sq(x - y)))
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
-        """(theta(alpha), max(beta(alpha), zeta)), the standard pair."""
-        ef21 = EF21(compressor_of("CLAG", "compressor", self.compressor)).constants(dim, workers)
-        return ef21._replace(B=max(ef21.B, float(single("CLAG", "zeta", self.zeta))))
+        """(theta(alpha), max(beta(alpha), zeta)), the standard pair; or the sharper one."""
+        compressor = compressor_of("CLAG", "compressor", self.compressor)
+        zeta = float(single("CLAG", "zeta", self.zeta))
+        return silent_pair(alpha_of(compressor, dim, workers), zeta, self.sharp, non_expansive(compressor))
 
     def ladder(self) -> Ladder:
         """Silence or the one level."""

@@ -33,6 +33,7 @@ from adacgd.mechanisms import (
     compressor_of,
     received,
     require_compressor,
+    require_flag,
     single,
 )
 from adacgd.module import module, static
@@ -227,8 +228,7 @@ class ThreePCv5(ThreePoint):
     def __post_init__(self) -> None:
         require_compressor("ThreePCv5", "compressor", self.compressor)
         require_share("ThreePCv5", "p", self.p)
-        if not isinstance(self.common_coin, bool):
-            raise ValueError(f"ThreePCv5(common_coin=...) must be True or False, got {self.common_coin!r}.")
+        require_flag("ThreePCv5", "common_coin", self.common_coin)
 
     @property
     def shares_randomness(self) -> bool:  # type: ignore[override]

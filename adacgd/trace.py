@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adacgd.cost import Cost, bits
-from adacgd.mechanisms import AB
 
 
 class InitialCost(NamedTuple):
     """What was sent before the first round and stands in no row: the full gradients, and their mean broadcast."""
 
-    up: Cost  # of each worker
+    up: Cost  # of each worker; (n,) counts where their first messages were compressed
     down: Cost  # of the one broadcast
 
 
@@ -26,10 +25,15 @@ class Trace:
 
     rounds: np.ndarray  # (R,) int64
     loss: np.ndarray  # (R,) f(x)
-    grad_sq: np.ndarray  # (R,) |grad f(x)|^2
+    grad_sq: np.ndarray  # (R,) |grad f(x)|^2; with a prox |M(x)|^2 of theory.md 3.5
     grad_sq_sum: np.ndarray  # (R,) float64, |grad f(x^s)|^2 summed over *every* round s before the row's
-    G: np.ndarray  # (R,) (1/n) sum |g_i - grad f_i(x)|^2; |mean g_i - grad f(x)|^2 of MARINA
+    shadow_sq_sum: np.ndarray  # (R,) float64, |grad f(z^s)|^2 likewise, of the heavy ball; 0 of others
+    errors: np.ndarray  # (R, n) |g_i - grad f_i|^2, in the primal form at w; (R, 1) |mean g_i - grad f|^2 of MARINA
     H: np.ndarray  # (R,) |g - mean g_i|^2
+    W: np.ndarray  # (R,) |w - x|^2, in the primal form how far the workers' model is from x
+    S: np.ndarray  # (R,) mean |shift_i - grad f_i(x*)|^2 of DIANA and DCGD; NaN of others, and where no x* is known
+    distance_sq: np.ndarray  # (R,) |x - x*|^2; NaN where no x* is known
+    farthest_sq: np.ndarray  # (R,) the largest |x^s - x*|^2 over *every* round s up to the row's
     level: np.ndarray  # (R, n) int32, of the last round before the row; 0: nothing sent
     scalars_up: np.ndarray  # (R, n) int64, cumulative since row 0
     extra_bits_up: np.ndarray  # (R, n) int64
@@ -40,16 +44,27 @@ class Trace:
     x: np.ndarray  # (d,) the last iterate
     stepsize: float
     tolerance: float | None
-    uplink_constants: AB
-    downlink_constants: AB | None  # None: no downlink compression
+    uplink_constants: Any  # AB, or what else the method's theorem asks for
+    downlink_constants: Any  # None: no downlink compression
     smoothness: Any  # of the problem
     f_star: float | None
     f_lower: float
     precision: str  # "float32" | "float64", what the run really had
     initial_cost: InitialCost
+    form: str = "dual"
+    init: str = "exact"
+    momentum: float = 0.0
+    prox: bool = False
+    exact_gradients: bool = True
     slack: Any = None  # with verify=True: worst left over right of each inequality that a run can see
+    slack_rounds: Any = None  # where each was seen
     method: str = ""  # the uplink and downlink in words
     resume: Any = dataclasses.field(default=None, repr=False)  # what `simulate(start=...)` needs
+
+    @property
+    def G(self) -> np.ndarray:
+        """(R,) (1/n) sum |g_i - grad f_i(x)|^2; |mean g_i - grad f(x)|^2 of MARINA."""
+        return self.errors.mean(axis=1)
 
     @property
     def n(self) -> int:
@@ -103,10 +118,15 @@ class Columns(NamedTuple):
     rounds: np.ndarray  # (R,) where each row ends, whatever became of the single runs
     loss: np.ndarray
     grad_sq: np.ndarray
-    G: np.ndarray
+    errors: np.ndarray
     H: np.ndarray
+    W: np.ndarray
+    S: np.ndarray
+    distance_sq: np.ndarray
     level: np.ndarray
     grad_sq_sum: np.ndarray
+    shadow_sq_sum: np.ndarray
+    farthest_sq: np.ndarray
     scalars_up: np.ndarray
     extra_bits_up: np.ndarray
     scalars_down: np.ndarray
@@ -120,10 +140,11 @@ class Columns(NamedTuple):
     def of(self, run: int, keep: np.ndarray) -> dict[str, np.ndarray]:
         """The columns of one run but `rounds`: summed up, then the rows where `keep`, (R,) bool, is true."""
         own = {name: getattr(self, name)[run] for name in self._fields if name != "rounds"}
-        return {name: (np.cumsum(c, axis=0) if name in SUMS else c)[keep] for name, c in own.items()}
+        return {name: (ALONG[name](c, axis=0) if name in ALONG else c)[keep] for name, c in own.items()}
 
 
-SUMS = ("grad_sq_sum", "scalars_up", "extra_bits_up", "scalars_down", "extra_bits_down")
+SUMS = ("grad_sq_sum", "shadow_sq_sum", "scalars_up", "extra_bits_up", "scalars_down", "extra_bits_down")
+ALONG: dict[str, Any] = {name: np.cumsum for name in SUMS} | {"farthest_sq": np.maximum.accumulate}
 
 
 def columns(rounds: np.ndarray, row: Any) -> Columns:
@@ -136,10 +157,15 @@ def columns(rounds: np.ndarray, row: Any) -> Columns:
         rounds=np.asarray(rounds, np.int64),
         loss=np.asarray(row.loss),
         grad_sq=np.asarray(row.grad_sq),
-        G=np.asarray(row.G),
+        errors=np.asarray(row.errors),
         H=np.asarray(row.H),
+        W=np.asarray(row.W),
+        S=np.asarray(row.S),
+        distance_sq=np.asarray(row.distance_sq),
         level=np.asarray(row.level),
         grad_sq_sum=np.asarray(row.tally.grad_sq, np.float64),
+        shadow_sq_sum=np.asarray(row.tally.shadow_sq, np.float64),
+        farthest_sq=np.asarray(row.tally.farthest_sq, np.float64),
         scalars_up=sent[:, :, :-1, 0],
         extra_bits_up=sent[:, :, :-1, 1],
         scalars_down=sent[:, :, -1, 0],

@@ -50,6 +50,7 @@ def families(dim: int) -> dict[str, list[Any]]:
         "Natural": [ac.Natural()],
         "QSGD": [ac.QSGD(s) for s in (4, 1, 2, 16, 64, 256)],
         "QSGD, Elias": [ac.QSGD(s, "elias") for s in (4, 1, 2, 16)],
+        "Max-norm rounding": [ac.MaxRounding(s) for s in (4, 2, 16, 64, 256)],
         "Max-norm dithering": [ac.MaxDithering(s) for s in (4, 2, 16, 64, 256)],
         "TernGrad": [ac.TernGrad()],
         "Natural dithering": [ac.NaturalDithering(s) for s in (4, 1, 2, 8)],

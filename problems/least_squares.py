@@ -52,6 +52,18 @@ class LeastSquares(Problem):
         weighted = self.shards.weights * residual
         return jnp.sum(weighted * residual) / self.n, self.shards.transposed_times(2 * weighted)
 
+    @property
+    def sizes(self) -> jax.Array:
+        """The rows of each worker, (n,)."""
+        return self.shards.sizes
+
+    def batch_grads(self, x: jax.Array, index: jax.Array) -> jax.Array:
+        """(n, d) the gradients with the mean over all rows of a worker replaced by that over its rows index, (n, b)."""
+        rows, targets = self.shards.batch(index), jnp.take_along_axis(self.targets, index, axis=1)
+        residual = jnp.einsum("nbd,d->nb", rows, x, precision="highest") - targets
+        mean = jnp.einsum("nbd,nb->nd", rows, 2 * residual / index.shape[1], precision="highest")
+        return self.shards.scale[:, None] * mean
+
 
 def least_squares(
     data: Data | tuple[Any, Any],

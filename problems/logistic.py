@@ -75,6 +75,18 @@ class Logistic(Problem):
         margins = self.shards.times(x)
         return self._loss(margins, x), self._grads(margins, x)
 
+    @property
+    def sizes(self) -> jax.Array:
+        """The rows of each worker, (n,)."""
+        return self.shards.sizes
+
+    def batch_grads(self, x: jax.Array, index: jax.Array) -> jax.Array:
+        """(n, d) the gradients with the mean over all rows of a worker replaced by that over its rows index, (n, b)."""
+        rows = self.shards.batch(index)
+        slopes = -jax.nn.sigmoid(-jnp.einsum("nbd,d->nb", rows, x, precision="highest")) / index.shape[1]
+        mean = jnp.einsum("nbd,nb->nd", rows, slopes, precision="highest")
+        return self.shards.scale[:, None] * (mean + self._penalty_grad(x)[None, :])
+
     def _loss(self, margins: jax.Array, x: jax.Array) -> jax.Array:
         return jnp.sum(self.shards.weights * jnp.logaddexp(0, -margins)) / self.n + self._penalty(x)
 
@@ -163,6 +175,7 @@ def _smoothness(
                 "none": "0: logistic loss alone is convex, not strongly",
             }[regulariser],
         },
+        mu_i=None if mu is None else scale * mu,
     )
 
 

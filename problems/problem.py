@@ -17,6 +17,7 @@ class Smoothness(NamedTuple):
     L_minus: |grad f(x) - grad f(y)| <= L_minus |x - y|. L_plus: the same for the root mean square over workers of
     grad f_i. L_pm: with the mean's share taken out (Hessian variance). L_i: (n,), one a worker.
     mu: strong convexity or PL constant; 0 where only convexity is known; None where not even that.
+    mu_i: (n,) strong convexity constants of the f_i, for the theorems that ask it of each; None where not known.
     how: name -> "exact", "bound: ...", "given", ...
     """
 
@@ -26,6 +27,7 @@ class Smoothness(NamedTuple):
     mu: float | None
     L_i: np.ndarray
     how: Mapping[str, str]
+    mu_i: np.ndarray | None = None
 
 
 class Problem(abc.ABC):
@@ -74,6 +76,17 @@ class Problem(abc.ABC):
         """A certified lower bound of f: f_star where known; -inf where f is unbounded below."""
         found = self.about.minimum()
         return found.lower if found.value is None else found.value
+
+    @property
+    def x_star(self) -> np.ndarray | None:
+        """A minimiser, (d,) float64, where the least value is known by one; else None."""
+        found = self.about.minimum()
+        return None if found.value is None else found.x
+
+    @property
+    def sizes(self) -> jax.Array:
+        """The rows of each worker, (n,), for estimates of gradients from some. TypeError where there are none."""
+        raise TypeError(f"{self.name}: it has no rows to draw a batch from; use exact gradients.")
 
     @property
     def storage(self) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.fft
 
 from adacgd.compressors.base import require_count
 from adacgd.module import Aside, module, static
@@ -164,6 +165,7 @@ def general_quadratic(A: Any, b: Any, *, x0: Any = None, dtype: Any = "float64")
         mu=_pl_constant(eigenvalues),
         L_i=np.abs(np.linalg.eigvalsh(A)).max(axis=1),
         how=_EXACT,
+        mu_i=np.linalg.eigvalsh(A).min(axis=1),
     )
     about = Aside(
         smoothness=smoothness,
@@ -206,6 +208,7 @@ def _shared_basis_smoothness(worker_eigenvalues: np.ndarray) -> Smoothness:
         mu=_pl_constant(mean),
         L_i=np.abs(worker_eigenvalues).max(axis=1),
         how=_EXACT,
+        mu_i=worker_eigenvalues.min(axis=1),
     )
 
 
@@ -221,4 +224,6 @@ def _tridiagonal_minimum(diag: float, off: float, b0: float, dim: int) -> Minimu
     if np.any(np.abs(first[~nonzero]) > 1e-8 * abs(b0)):
         return Minimum(None, -np.inf, "none: the linear term leaves the range of the mean matrix")
     value = float(-np.sum(first[nonzero] ** 2 / eigenvalues[nonzero]) / 2)
-    return Minimum(value, value, "exact: eigenbasis of the path")
+    weights = np.where(nonzero, first, 0) / np.where(nonzero, eigenvalues, 1)
+    x = scipy.fft.dst(weights, type=1) / np.sqrt(2 * (dim + 1))
+    return Minimum(value, value, "exact: eigenbasis of the path", x)

@@ -32,6 +32,15 @@ class Shards:
         """The number of features."""
         return self.rows.shape[2]
 
+    @property
+    def sizes(self) -> jax.Array:
+        """The rows of each worker, padding aside, (n,)."""
+        return jnp.sum(self.weights > 0, axis=1)
+
+    def batch(self, index: jax.Array) -> jax.Array:
+        """Rows index[i] of each worker i, (n, b, d); index: (n, b)."""
+        return jnp.take_along_axis(self.rows, index[:, :, None], axis=1)
+
     def times(self, x: jax.Array) -> jax.Array:
         """(A_i x)_i, (n, m)."""
         n, m, d = self.rows.shape

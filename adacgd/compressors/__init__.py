@@ -3,7 +3,7 @@
 from adacgd.compressors.base import Coded, Compressor, Draw, Message, Unbiased, as_key, sq
 from adacgd.compressors.combinators import Composed, Induced, OnSupport, Participation, Residual, Shrunk
 from adacgd.compressors.correlated import ContractivePermK, PermK
-from adacgd.compressors.dithering import QSGD, MaxDithering, NaturalDithering, TernGrad
+from adacgd.compressors.dithering import QSGD, MaxDithering, MaxRounding, NaturalDithering, TernGrad
 from adacgd.compressors.low_rank import LowRank, PowerSGD, PowerSGDWarm
 from adacgd.compressors.quantisers import FixedPoint, FloatCast, Natural, Sign
 from adacgd.compressors.sparsifiers import BlockTopK, ContractiveRandK, Identity, MixK, RandK, TopK
@@ -27,6 +27,7 @@ __all__ = [
     "Induced",
     "LowRank",
     "MaxDithering",
+    "MaxRounding",
     "Message",
     "MixK",
     "Natural",

@@ -27,7 +27,8 @@ class Draw:
     """The randomness of one message, handed to an uplink by the loop.
 
     private: a key of this worker and round alone. common: a key that all workers of the round share.
-    round: () int, absolute. worker: () int. workers: how many there are.
+    round: () int, absolute. worker: () int. workers: how many there are. moved: (d,) how the model that the workers
+    hold has just moved, x^{t+1} - x^t, which they all see. stepsize: () gamma, which they all know.
     """
 
     private: jax.Array
@@ -35,6 +36,8 @@ class Draw:
     round: jax.Array
     worker: jax.Array
     workers: int = static()
+    moved: Any = None
+    stepsize: Any = None
 
     def shared(self) -> dict[str, Any]:
         """The keywords that a part with `shares_randomness` is called with, besides its private key."""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from adacgd.compressors.base import (
+    Compressor,
     Message,
     Outcomes,
     Unbiased,
@@ -54,6 +55,13 @@ def up_or_down(key: jax.Array, ratio: jax.Array) -> jax.Array:
     return (low + (jax.random.uniform(key, ratio.shape, ratio.dtype) < ratio - low)).astype(jnp.int32)
 
 
+def require_levels(owner: str, levels: Any) -> None:
+    """A count of levels that has a code. Raises ValueError."""
+    require_count(owner, "levels", levels)
+    if levels >= MOST_LEVELS:
+        raise ValueError(f"{owner}(levels={levels}) has a code for at most {MOST_LEVELS - 1}.")
+
+
 class Dithered(Quantised, Unbiased):
     """norm * sign(x_i) * level(|x_i| / norm), the level drawn between its two neighbours; the norm is sent.
 
@@ -66,9 +74,7 @@ class Dithered(Quantised, Unbiased):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        require_count(name, "levels", self.levels)
-        if self.levels >= MOST_LEVELS:
-            raise ValueError(f"{name}(levels={self.levels}) has a code for at most {MOST_LEVELS - 1}.")
+        require_levels(name, self.levels)
         require_coding(name, self.coding, LEVEL_CODINGS)
 
     @abc.abstractmethod
@@ -206,6 +212,50 @@ def max_worst(levels: int, dim: int) -> np.ndarray:
     x = np.full(dim, 1 / (math.sqrt(levels**2 + dim - 1) + levels))
     x[0] = 1
     return x
+
+
+@module
+class MaxRounding(Quantised, Compressor):
+    """The nearest of s levels of the largest entry, without chance: the quantiser of LAQ (Sun et al.), with a level 0.
+
+    An entry errs by at most max|x|/(2 s), hence alpha = 4 s^2/(4 s^2 + d - 1), in every dimension, attained by one
+    entry 1 and the others 1/(2 s), which become 0 (derived: with the largest entry 1, an entry a errs by a itself up to
+    1/(2 s) and by no more beyond, so that e^2/a^2 and |x|^2 are both at their worst there).
+    """
+
+    levels: int = static()
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        require_levels("MaxRounding", self.levels)
+
+    def send(self, key: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
+        """Norm, signs, codes; a half goes to the even level."""
+        w = working(x)
+        norm = drawn_norm(jnp.max(jnp.abs(w)), x)
+        return norm[None], x < 0, jnp.round(share(w, norm.astype(w.dtype), self.levels)).astype(jnp.int32)
+
+    def cost(self, dim: int, float_width: int) -> Cost:
+        """One scalar, d signs and d codes of ceil(log2(levels + 1)) bits."""
+        return Cost(1, dim * (1 + index_bits(self.levels + 1)))
+
+    def alpha(self, dim: int) -> float:
+        """4 s^2/(4 s^2 + d - 1)."""
+        return 4 * self.levels**2 / (4 * self.levels**2 + dim - 1)
+
+    def worst(self, dim: int) -> np.ndarray:
+        """One entry 1, the others half a level."""
+        x = np.full(dim, 0.5 / self.levels)
+        x[0] = 1
+        return x
+
+    def attained(self, dim: int) -> bool:
+        """Always."""
+        return True
+
+    def format(self, dim: int, float_width: int) -> Format:
+        """Fixed width."""
+        return Levels(self.levels)
 
 
 @module

@@ -1,0 +1,186 @@
+"""Uplinks with a memory of their own: DCGD (none), classic error feedback, EControl, DIANA (theory.md 2 and 3.5)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from adacgd.compressors.base import (
+    Compressor,
+    Draw,
+    Message,
+    Unbiased,
+    alpha_of,
+    omega_of,
+    require_contractive,
+    require_nonnegative,
+    settled,
+    shared_with,
+)
+from adacgd.compressors.combinators import require_unbiased
+from adacgd.compressors.thresholds import require_share
+from adacgd.estimators import Estimator
+from adacgd.form import checked
+from adacgd.mechanisms import compressed, compressor_of, single
+from adacgd.module import module
+from adacgd.theory.constants import ContractiveDCGD, DCGDConstants, DianaConstants, Unproved
+
+
+def sent_by(owner: Any, part: Any, draw: Draw, x: jax.Array) -> Message:
+    """C(x) with the randomness that C asks for, checked."""
+    return checked(owner, compressed(part, draw.private, x, **shared_with(part, draw.shared())), x)
+
+
+@module
+class DCGD(Estimator):
+    """g_i = C(grad f_i(x)): the gradient itself is compressed, and what is lost is lost.
+
+    With unbiased C it converges to a neighbourhood; with a biased one and several workers it may diverge at every step
+    (theory.md 2, "Not 3PC"): a method to compare with.
+    """
+
+    compressor: Any
+    shares_randomness = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.compressor, type) or isinstance(self.compressor, str | list | tuple | dict):
+            raise TypeError(f"DCGD(compressor=...) must be a compressor such as RandK(3), got {self.compressor!r}.")
+
+    def init(self, h: jax.Array) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+    def step(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> tuple[Message, Any]:
+        """C(x)."""
+        return sent_by(self, self.compressor, draw, x), memory
+
+    def shift(self, memory: Any, h: jax.Array) -> jax.Array:
+        """It has none."""
+        return jnp.zeros_like(h)
+
+    def constants(self, dim: int, workers: int | None = None) -> Any:
+        """omega of an unbiased compressor; alpha of a contractive one, which a theorem covers for one worker alone."""
+        if isinstance(self.compressor, Unbiased):
+            if self.compressor.shares_randomness:
+                return Unproved("DCGD with draws that the workers share: its theorem asks for independent Q_i.")
+            return DCGDConstants(omega_of(self.compressor, dim, workers), workers or 1)
+        alpha = alpha_of(compressor_of("DCGD", "compressor", self.compressor), dim, workers)
+        if workers is not None and workers > 1:
+            return Unproved(
+                "DCGD with a biased compressor and several workers: it can diverge at every step (theory.md 2); use "
+                f"EF21({self.compressor!r}), or an unbiased compressor."
+            )
+        return ContractiveDCGD(alpha)
+
+
+@module
+class EF14(Estimator):
+    """Classic error feedback (Seide et al.; Stich et al.; theory.md 2): what was not sent is added to the next step.
+
+        w_i = C(e_i + gamma grad f_i(x)),   x^+ = x - mean w_i,   e_i^+ = e_i + gamma grad f_i(x) - w_i,   e_i^0 = 0
+
+    Here g_i = w_i/gamma, so that x^+ = x - gamma mean g_i as for all others. `simulate(init="compressed")` is the
+    method as published; from the exact start the first step is that of gradient descent, and e_i is still 0.
+    """
+
+    compressor: Compressor
+    shares_randomness = True
+
+    def __post_init__(self) -> None:
+        require_contractive("EF14", "compressor", self.compressor)
+
+    def init(self, h: jax.Array) -> jax.Array:
+        """e = 0."""
+        return jnp.zeros_like(h)
+
+    def step(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> tuple[Message, Any]:
+        """C(e + gamma x)/gamma."""
+        compensated = memory + settled(draw.stepsize * x)
+        sent = sent_by(self, self.compressor, draw, compensated)
+        return sent._replace(value=sent.value / draw.stepsize), compensated - sent.value
+
+    def constants(self, dim: int, workers: int | None = None) -> Any:
+        """None by which a step could be chosen: theory.md has the exact worst case of one worker only (3.3)."""
+        alpha_of(compressor_of("EF14", "compressor", self.compressor), dim, workers)
+        return Unproved("EF14: no step is proved here for it; theory.tight_stepsize covers one worker (theory.md 3.3).")
+
+
+@module
+class EControl(Estimator):
+    """EControl (Gao, Islamov, Stich): error feedback whose strength eta is a parameter (theory.md 3.5).
+
+        D_i = C(eta e_i + g_i - h_i),   e_i^+ = e_i + g_i - h_i - D_i,   h_i^+ = h_i + D_i,   x^+ = x - gamma mean h_i^+
+
+    eta = 0 is EF21. e_i^+ = e_i + g_i - h_i^+, so that x - gamma mean e_i moves by -gamma mean g_i exactly.
+    """
+
+    compressor: Compressor
+    eta: float | jax.Array
+    shares_randomness = True
+
+    def __post_init__(self) -> None:
+        require_contractive("EControl", "compressor", self.compressor)
+        require_nonnegative("EControl", "eta", self.eta)
+
+    def init(self, h: jax.Array) -> jax.Array:
+        """e = 0."""
+        return jnp.zeros_like(h)
+
+    def step(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> tuple[Message, Any]:
+        """h + D."""
+        sent = sent_by(self, self.compressor, draw, self.eta * memory + (x - h))
+        moved = settled(sent.value)
+        return sent._replace(value=h + moved), memory + (x - h) - moved
+
+    def constants(self, dim: int, workers: int | None = None) -> Any:
+        """Those of EF21 where eta = 0; with eta > 0 its rate is the paper's and was not re-proved here."""
+        alpha_of(compressor_of("EControl", "compressor", self.compressor), dim, workers)
+        return Unproved("EControl: its rate (eta of order alpha, gamma of order alpha/L) is not re-proved here.")
+
+
+@module
+class DIANA(Estimator):
+    """DIANA (Mishchenko, Gorbunov, Takac, Richtarik): unbiased compression of what a shift does not know yet.
+
+        q_i = Q(grad f_i(x) - h_i),   g = mean(h_i + q_i),   h_i^+ = h_i + eta q_i,   eta <= 1/(1 + omega)
+
+    eta: 1/(1 + omega) where not given. The shift starts at what the receiver was given (`simulate(init=...)`).
+    """
+
+    unbiased: Unbiased
+    eta: float | jax.Array | None = None
+    shares_randomness = True
+
+    def __post_init__(self) -> None:
+        require_unbiased("DIANA", "unbiased", self.unbiased)
+        if self.eta is not None:
+            require_share("DIANA", "eta", self.eta)
+
+    def _eta(self, dim: int, workers: int) -> Any:
+        return 1 / (1 + omega_of(self.unbiased, dim, workers)) if self.eta is None else self.eta
+
+    def init(self, h: jax.Array) -> jax.Array:
+        """The shift."""
+        return h
+
+    def step(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> tuple[Message, Any]:
+        """shift + q."""
+        sent = sent_by(self, self.unbiased, draw, x - memory)
+        q = settled(sent.value)
+        return sent._replace(value=memory + q), memory + settled(self._eta(x.size, draw.workers) * q)
+
+    def shift(self, memory: Any, h: jax.Array) -> jax.Array:
+        """h_i of the paper."""
+        return memory
+
+    def constants(self, dim: int, workers: int | None = None) -> Any:
+        """(omega, eta, n) of theory.md 2. Raises ValueError where eta > 1/(1 + omega)."""
+        if self.unbiased.shares_randomness:
+            return Unproved("DIANA with draws that the workers share: its theorem asks for independent Q_i.")
+        omega, n = omega_of(self.unbiased, dim, workers), workers or 1
+        eta = float(single("DIANA", "eta", self._eta(dim, n)))
+        if eta > (1 + 1e-12) / (1 + omega):
+            raise ValueError(
+                f"DIANA(eta={eta:g}) must be at most 1/(1 + omega) = {1 / (1 + omega):g}; or leave it out."
+            )
+        return DianaConstants(omega, eta, n)
