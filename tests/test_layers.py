@@ -18,6 +18,7 @@ PACKAGES = ("adacgd", "problems", "experiments")
 ORDER = [
     "adacgd.theory.constants",
     "adacgd.theory.stepsizes",
+    "adacgd.theory.tight",
     "adacgd.theory.check",
     "adacgd.theory",
     "adacgd.module",

@@ -3,5 +3,18 @@
 from adacgd.theory.check import Check, check
 from adacgd.theory.constants import beta, movement, theta
 from adacgd.theory.stepsizes import stepsize
+from adacgd.theory.tight import ef14_potential, ef21_potential, tight_iterations_to, tight_rate, tight_stepsize
 
-__all__ = ["Check", "beta", "check", "movement", "stepsize", "theta"]
+__all__ = [
+    "Check",
+    "beta",
+    "check",
+    "ef14_potential",
+    "ef21_potential",
+    "movement",
+    "stepsize",
+    "theta",
+    "tight_iterations_to",
+    "tight_rate",
+    "tight_stepsize",
+]
