@@ -19,6 +19,7 @@ ORDER = [
     "adacgd.theory.constants",
     "adacgd.theory.stepsizes",
     "adacgd.theory.tight",
+    "adacgd.theory.worst_cases",
     "adacgd.theory.check",
     "adacgd.theory",
     "adacgd.module",
