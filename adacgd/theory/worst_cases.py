@@ -7,7 +7,8 @@ The class: n functions f_i, each mu_i-strongly convex and L_i-smooth, in any dim
 (grad f_i(x*) need not vanish). The compressor: |C(v) - v|^2 <= (1 - alpha)|v|^2, at each call. That is exact for
 compressors that may differ from call to call, worker to worker; one map for all calls satisfies one thing more, that
 equal inputs give equal outputs, which matters only where two inputs of the worst case coincide. A random C whose
-*expected* error obeys the bound is covered for one step, where the potential is linear in that error, not for more.
+*expected* error obeys the bound is covered for one step of EF21, CLAG and EF14 with the potentials "tight" and "pl",
+which are linear in that error; not for more steps, and not where x^+ already depends on what C sends ("late", CGD).
 """
 
 import itertools
@@ -82,8 +83,8 @@ def worst_case(
     |x - h|^2 <= zeta|x - y|^2 where silent and >= where not; a tie is allowed in both.
     shared_minimiser: every grad f_i(x*) = 0. Without it cgd and ef14 with n > 1 can start at V^0 = 0 (x = x*, err = 0)
     and leave it at once, since the errors of C at grad f_i(x*) need not cancel: the factor is inf, and no program runs.
-    PEPit keeps its state in classes: not for two threads at once. Raises ValueError, ImportError without the extra,
-    RuntimeError where the solver fails.
+    PEPit keeps its state in classes: not for two threads at once, and not amid a PEP of your own. Raises ValueError,
+    ImportError without the extra, RuntimeError where the solver fails.
     """
     mus, Ls = _constants(mu, L, n)
     potential = _require(method, potential, alpha, stepsize, n, steps, zeta)
