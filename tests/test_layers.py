@@ -18,6 +18,8 @@ PACKAGES = ("adacgd", "problems", "experiments")
 ORDER = [
     "adacgd.theory.constants",
     "adacgd.theory.stepsizes",
+    "adacgd.theory.tight",
+    "adacgd.theory.worst_cases",
     "adacgd.theory.check",
     "adacgd.theory",
     "adacgd.module",
