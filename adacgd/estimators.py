@@ -36,7 +36,7 @@ class Estimator(abc.ABC):
 
     @abc.abstractmethod
     def constants(self, dim: int) -> Any:
-        """(A, B) of theory.md section 2, or what else a theorem of `adacgd.theory` asks for, or `theory.Unproved`."""
+        """(A, B) of theory.md section 2, or what else a theorem of `adacgd.theory` asks for, or `theory.NoTheorem`."""
 
     def shift(self, memory: Any, h: jax.Array) -> jax.Array | None:
         """What stands for h_i where a theorem measures mean |h_i - grad f_i(x*)|^2, (d,); None where none does."""
