@@ -188,7 +188,7 @@ def _multiple(value: Any) -> float:
 
 def _theory(request: Request, regime: str) -> float:
     unit = _ask(request)
-    kind = {"form": request.form, "momentum": request.momentum, "prox": unit.setting.server.prox}
+    kind: Any = {"form": request.form, "momentum": request.momentum, "prox": unit.setting.server.prox}
     return theory_stepsize(request.problem.smoothness, unit.constants[0], regime, unit.constants[1], **kind)
 
 
