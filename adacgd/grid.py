@@ -120,7 +120,7 @@ def sweep(
         rehearse_links(asked[block[0]], "sweep")
     for block in blocks:
         settings = _stacked([asked[i].setting for i in block])
-        carry, *costs = loop.begin_many(problem, settings, start)
+        carry, *costs = loop.begin_many(problem, settings, start, init=init)
         costs = jax.device_get(costs)
         drive = Drive(loop.stretch_many, problem, settings, carry, (_padded(len(block)),))
         whole = drive.run(0, rounds, record_every, None)
