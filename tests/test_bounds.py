@@ -128,7 +128,7 @@ def test_hessian_bounds_do_not_bound_L_plus():
             truth = np.linalg.eigvalsh((H @ H + second @ second) / 2)[-1]
             if truth / bound > best:
                 best, other, L_plus = truth / bound, second, np.sqrt(bound)
-    assert np.sqrt(best) == pytest.approx(1.0118, abs=2e-4)
+    assert np.sqrt(best) > 1.01
     along = np.linalg.eigh((H @ H + other @ other) / 2)[1][:, -1]
     problem = problems.general_quadratic(np.stack([H, other]), np.stack([along, along]))
     problem.about.smoothness = problem.smoothness._replace(L_plus=L_plus)

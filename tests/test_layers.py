@@ -65,6 +65,7 @@ ORDER = [
     "adacgd.servers",
     "adacgd.records",
     "adacgd.loop",
+    "adacgd.accordion",
     "adacgd.trace",
     "adacgd.host",
     "adacgd.grid",
