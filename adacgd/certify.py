@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from adacgd import habits
-from adacgd.compressors.base import Compressor, Unbiased, alpha_of, as_key, omega_of
+from adacgd.compressors.base import Compressor, Unbiased, alpha_of, as_key, omega_of, refuse_state
 from adacgd.evidence import MARGIN, SIGMAS, Exact, Measured, best_of, bias, enumerated, is_deterministic, weigh
 from adacgd.form import require_modules, traceable
 from adacgd.habits import Finding
@@ -172,6 +172,7 @@ def _case(target: Any, dim: int, workers: int, claim: Any) -> _Case:
         of_three: Law = ThreePointLaw(target, A_, B_, _hints(parts, dim), shares, dim, workers)
         words = f"E|C_(h,y)(x) - x|^2 <= (1 - A)|h - y|^2 + B|x - y|^2, A = {A:.6g}, B = {B:.6g}"
         return _Case(target, dim, workers, of_three, 1.0, RESOLUTION_OF_MAPS, words)
+    refuse_state("certify(target=...)", target)
     raise TypeError(
         f"certify takes a Compressor, an Unbiased compressor or a ThreePoint map, got {type(target).__name__}."
     )

@@ -95,6 +95,7 @@ def encode(
     round: Any = None,
     worker: Any = None,
     workers: int | None = None,
+    state: Any = None,
 ) -> bytes:
     """The message that `what` sends of x, (d,), with the randomness of `key`, a JAX key or an integer in [0, 2^32).
 
@@ -102,18 +103,26 @@ def encode(
     h, what the receiver holds, and y, the previous vector, both (d,).
     float_width: 16, 32 or 64, to which x, h and y are cast first; by default that of x.
     common, worker, workers (and round): what compressors that share randomness are called with; others ignore them.
+    state: what a `Stateful` such as PowerSGDWarm has from its `init` or last `step`; it draws nothing from the key.
 
     Raises TypeError for what has no byte format, ValueError for arguments that do not fit.
     """
-    from adacgd.compressors.base import as_key, format_of, shared_with
+    from adacgd.compressors.base import Stateful, as_key, fetch, format_of, shared_with
     from adacgd.mechanisms import ThreePoint
 
+    if isinstance(what, Stateful) != (state is not None):
+        words = (
+            "keeps a state: pass state=, of its init or last step" if state is None else "keeps no state: leave it out"
+        )
+        raise ValueError(f"encode({what!r}, ..., state=...): {type(what).__name__} {words}.")
     shared = _shared(what, common, round, worker, workers)
     key, x = as_key(key), _vector("x", x, float_width)
     width = 8 * x.dtype.itemsize
     if not isinstance(what, ThreePoint):
         if h is not None or y is not None:
             raise ValueError(f"encode({what!r}, ...): h= and y= are for mechanisms; a compressor is given x alone.")
+        if isinstance(what, Stateful):
+            return _packed(what.format(x.size, width), fetch(*what.send(state, x)), x.size, width)
         layout = format_of(what, x.size, width, workers)
         return _packed(layout, what.numbers(key, x, **shared_with(what, shared)), x.size, width)
     if h is None or y is None:

@@ -118,6 +118,44 @@ class Coded(abc.ABC):
         """What travels of x, host arrays in the order of `format(dim, float_width).fields(dim)`."""
 
 
+class Stateful(abc.ABC):
+    """A compressor with a memory: `init(key, dim)` makes its state, `step(state, x)` a message and the next state.
+
+    What it loses depends on what it sent before, so that no constant holds for all states: it is no `Compressor`, and
+    what relies on a constant refuses it by `refuse_state`. `adacgd.wire.encode(..., state=)` writes its messages.
+    """
+
+    @abc.abstractmethod
+    def init(self, key: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
+        """The state before the first message."""
+
+    @abc.abstractmethod
+    def step(self, state: jax.Array, x: jax.Array) -> tuple[Message, jax.Array]:
+        """The message of x, (d,), and the state of the next one."""
+
+    @abc.abstractmethod
+    def send(self, state: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
+        """The numbers of that message, in the order of `format(dim, float_width).fields(dim)`."""
+
+    @abc.abstractmethod
+    def format(self, dim: int, float_width: int) -> Format:
+        """The layout of a message of so many coordinates."""
+
+    @abc.abstractmethod
+    def fresh(self) -> str:
+        """The call that makes its like without a state."""
+
+
+def refuse_state(place: str, part: Any) -> None:
+    """Raises TypeError where a `Stateful` stands for something with a constant."""
+    if isinstance(part, Stateful):
+        raise TypeError(
+            f"{place}: {part!r} keeps a state between messages and has no uniform constant, so no mechanism, simulate "
+            f"or certify takes it; use {part.fresh()}, which starts afresh, or call its `init` and `step` in a loop of "
+            "your own."
+        )
+
+
 def brief(self: Any) -> str:
     """A `__repr__` that stays short in legends and errors: the call that makes it, less options at their defaults."""
     values = [(f.name, getattr(self, f.name), f.default) for f in dataclasses.fields(self)]
@@ -250,6 +288,7 @@ def require_contractive(owner: str, name: str, part: Any) -> None:
             f"{owner}({name}={part!r}): {type(part).__name__} is unbiased, not contractive, and error feedback on it "
             f"diverges; wrap it as Shrunk({part!r})."
         )
+    refuse_state(f"{owner}({name}=...)", part)
     if isinstance(part, type):
         raise TypeError(f"{owner}({name}=...) takes an object, got the class {part.__name__}; call it first.")
     if isinstance(part, str | bytes | list | tuple | dict | set):
