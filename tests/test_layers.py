@@ -43,6 +43,7 @@ ORDER = [
     "adacgd.wire",
     "adacgd.form",
     "adacgd.laws",
+    "adacgd.infinities",
     "adacgd.habits",
     "adacgd.evidence",
     "adacgd.certify",
