@@ -150,7 +150,7 @@ def _vector(name: str, v: Any, float_width: int | None, like: Any = None) -> Any
 
     v = np.asarray(v)
     if float_width is not None:
-        if float_width not in FLOAT_WIDTHS:
+        if float_width not in FLOAT_WIDTHS or not isinstance(float_width, int | np.integer):
             raise ValueError(f"encode(float_width=...) must be 16, 32 or 64, got {float_width!r}.")
         with np.errstate(all="ignore"):
             v = v.astype(f"f{float_width // 8}")
@@ -235,6 +235,8 @@ def decode(blob: bytes, *, h: Any = None, max_dim: int = MAX_DIM) -> np.ndarray:
 
     Raises WireError for bytes that are no message, or that h or max_dim does not fit; TypeError for what is not bytes.
     """
+    if isinstance(max_dim, bool) or not isinstance(max_dim, int | np.integer) or max_dim < 1:
+        raise ValueError(f"decode(max_dim=...) must be an integer of at least 1, got {max_dim!r}.")
     found, known, payload = _opened(blob)
     _require_held(found, h)
     if h is None and found.dim > max_dim:

@@ -364,6 +364,15 @@ def test_a_file_of_ones_own_is_certified_from_the_command_line(own, capsys):
     assert len(rows) == 2 and not rows[0]["ok"] and "0.6 found where 0.52 is claimed" in rows[0]["reason"]
 
 
+def test_only_what_can_be_tried_is_suggested(own, capsys):
+    own.write_text(
+        OWN.replace("import jax.numpy as jnp", "import jax\nimport jax.numpy as jnp\nfrom adacgd import TopK")
+    )
+    assert main(["certify", f"{own}:Zzz(2)", "--dim", "5"]) == 2
+    said = capsys.readouterr().err
+    assert "known are BAD, Mine" in said and "TopK" not in said
+
+
 def test_a_fault_in_ones_own_code_is_no_conviction(own, capsys):
     own.write_text(OWN.replace("kept = jnp.argsort", "raise RuntimeError('mine')\n        kept = jnp.argsort"))
     assert main(["certify", f"{own}:Mine(2)", "--dim", "5"]) == 2

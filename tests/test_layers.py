@@ -28,6 +28,7 @@ ORDER = [
     "adacgd.compressors.dense_codes",
     "adacgd.compressors.nested",
     "adacgd.compressors.selection",
+    "adacgd.compressors.calls",
     "adacgd.compressors.base",
     "adacgd.compressors.sparsifiers",
     "adacgd.compressors.thresholds",

@@ -331,6 +331,8 @@ def test_encode_refuses_by_name():
         (tabulated(ac.EF21(top), 4, np.float64), 0, x, held, TypeError, "TopKLadder has no byte format"),
         (OwnlyCoded(), 0, x, {}, TypeError, "OwnFormat is none of"),
         ("TopK", 0, x, {}, TypeError, "str has no byte format"),
+        (ac.TopK, 0, x, {}, TypeError, "got the class TopK; call it first"),
+        (top, 0, x, {"float_width": 32.0}, ValueError, r"float_width=...\) must be 16, 32 or 64, got 32.0"),
         (ac.EF21(top), 0, x, {}, ValueError, "pass h=.*y="),
         (top, 0, x, held, ValueError, "h= and y= are for mechanisms"),
         (ac.PermK(), 0, x, {"common": 1}, ValueError, "pass worker=, workers= too"),
@@ -346,5 +348,8 @@ def test_encode_refuses_by_name():
     ]:
         with pytest.raises(error, match=words):
             wire.encode(what, key, v, **more)
+    for most in ("a", 2.0, True, 0):
+        with pytest.raises(ValueError, match=r"decode\(max_dim=...\) must be an integer of at least 1, got"):
+            wire.decode(wire.encode(top, 0, x), max_dim=most)
     with jax.enable_x64(False), pytest.raises(ValueError, match="jax_enable_x64"):
         wire.encode(top, 0, x)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from adacgd.compressors.calls import number, with_checks
 from adacgd.compressors.codes import Format
 from adacgd.cost import Cost
 from adacgd.module import concrete, module, static
@@ -48,6 +49,11 @@ class Sharp:
     """Where a constant cannot be improved. An own compressor may leave all of it out."""
 
     equality: bool = False  # every x attains it
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Every class, own ones too, refuses what it cannot be called with."""
+        super().__init_subclass__(**options)
+        with_checks(cls)
 
     def worst(self, dim: int) -> np.ndarray | None:
         """(dim,) float64, the input that loses most; ones where every x does alike; None where none is known."""
@@ -297,6 +303,8 @@ def require_contractive(owner: str, name: str, part: Any) -> None:
 
 def format_of(part: Any, dim: int, float_width: int, workers: int | None = None) -> Format:
     """`part.format(...)`, told the number of workers where the part shares randomness. Raises TypeError."""
+    if isinstance(part, type):
+        raise TypeError(f"a message is sent by an object, got the class {part.__name__}; call it first.")
     if not isinstance(part, Coded):
         raise TypeError(f"{type(part).__name__} has no byte format; make it a Coded with `format` and `numbers`.")
     told = {"workers": workers} if getattr(part, "shares_randomness", False) else {}
@@ -308,7 +316,7 @@ def alpha_of(part: Compressor, dim: int, workers: int | None = None) -> float:
     if not isinstance(part, Compressor):
         raise TypeError(f"a Compressor is wanted here, got {type(part).__name__} {part!r}.")
     told = {"workers": workers} if part.shares_randomness else {}
-    value = float(part.alpha(dim, **told))
+    value = number(part, "alpha", dim, part.alpha(dim, **told))
     if not 0 < value <= 1:
         raise ValueError(f"{part!r}.alpha({dim}) must lie in (0, 1], got {value}.")
     return value
@@ -319,7 +327,7 @@ def omega_of(part: Unbiased, dim: int, workers: int | None = None) -> float:
     if not isinstance(part, Unbiased):
         raise TypeError(f"an Unbiased compressor is wanted here, got {type(part).__name__} {part!r}.")
     told = {"workers": workers} if part.shares_randomness else {}
-    value = float(part.omega(dim, **told))
+    value = number(part, "omega", dim, part.omega(dim, **told))
     if not (value >= 0 and math.isfinite(value)):
         raise ValueError(f"{part!r}.omega({dim}) must be finite and at least 0, got {value}.")
     return value
