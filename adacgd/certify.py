@@ -10,15 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from adacgd import habits
-from adacgd.compressors.base import Compressor, Unbiased, alpha_of, as_key, omega_of
+from adacgd.compressors.base import Compressor, Unbiased, alpha_of, as_key, omega_of, refuse_state
 from adacgd.evidence import MARGIN, SIGMAS, Exact, Measured, best_of, bias, enumerated, is_deterministic, weigh
 from adacgd.form import require_modules, traceable
 from adacgd.habits import Finding
-from adacgd.laws import Law, Relative, ThreePointLaw, ask, is_differentiable, search
+from adacgd.laws import SMOOTH_STEPS, STEPS, Law, Relative, ThreePointLaw, ask, is_differentiable, search
 from adacgd.mechanisms import AB, ThreePoint
 
 SEARCH_DRAWS = 64  # of a random target, the same for every input while searching
-STEPS = 300
 RESOLUTION = 0.02  # of alpha or omega: an interval so narrow shows a constant that is 5 % better than the truth
 RESOLUTION_OF_MAPS = 0.001  # of left over right, in which 5 % of A or B may be less than 1 %
 GRID = {1: 2, 2: 6, 3: 2}  # of x of so many coordinates all are tried with integer entries up to this
@@ -98,10 +97,10 @@ def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, work
     """Try what a compressor, an unbiased compressor or a three point map claims on R^dim.
 
     Structured inputs, those that the target itself names as its worst and, up to three coordinates, all small integer
-    ones are climbed from, by gradients where there are any. The witness is judged on fresh draws, or exactly where
-    the target enumerates its outcomes. The claim is convicted only when the lower end of a 4-standard-error interval
-    lies above it by 1e-9, twice. An unbiased compressor must also be unbiased, and all must keep the habits of
-    `adacgd.habits`.
+    ones are climbed from, first in a smoothed landscape, by gradients where there are any. The witness is judged on
+    fresh draws, or exactly where the target enumerates its outcomes. The claim is convicted only when the lower end of
+    a 4-standard-error interval lies above it by 1e-9, twice. An unbiased compressor must also be unbiased, and all must
+    keep the habits of `adacgd.habits`.
 
     claim: an alpha, an omega or an `AB` to be tried in place of the target's own. workers: how many share the
     randomness, for targets that do (Perm-K). Raises ValueError without 64-bit mode: rounding of float32 is of the size
@@ -123,7 +122,7 @@ def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, work
     search_key, judge_key, appeal_key, habit_key = (jax.random.fold_in(as_key(key), i) for i in range(4))
     deterministic = is_deterministic(case.law, search_key, dim)
     ascend = is_differentiable(case.law, search_key, dim)
-    candidates = search(case.law, search_key, dim, 1 if deterministic else SEARCH_DRAWS, STEPS, ascend)
+    candidates = search(case.law, search_key, dim, 1 if deterministic else SEARCH_DRAWS, ascend)
     z = best_of(case.law, judge_key, candidates)
     found, exact = _judged(case, jax.random.fold_in(judge_key, 1), z)
     kept = habits.of(target, habit_key, dim, workers)
@@ -134,7 +133,7 @@ def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, work
         found = again if again.draws >= found.draws else found
     reason = reason or next((f"{f.habit}: {f.words}" for f in kept if f.ok is False), "")
     sought = "structured panel, " + ("its own worst case, " if len(case.law.hints) else "")  # type: ignore[attr-defined]
-    climbed = ("gradient ascent, " if ascend else "") + "hill and coordinate climbing"
+    climbed = f"smoothed {'gradient' if ascend else 'random'} ascent, hill and coordinate climbing"
     return Certificate(
         ok=not reason,
         target=repr(target),
@@ -145,7 +144,7 @@ def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, work
         stderr=found.stderr,
         witness=tuple(np.asarray(z).reshape(3, dim)) if isinstance(target, ThreePoint) else np.asarray(z),
         reason=reason,
-        inputs=case.law.starts(search_key, dim).shape[0] + len(candidates) // 2 * STEPS,
+        inputs=case.law.starts(search_key, dim).shape[0] + len(candidates) // 2 * (SMOOTH_STEPS + STEPS),
         draws=found.draws,
         how=sought + climbed + (f"; all {exact.size} outcomes of the witness" if exact else ""),
         habits=kept,
@@ -172,6 +171,7 @@ def _case(target: Any, dim: int, workers: int, claim: Any) -> _Case:
         of_three: Law = ThreePointLaw(target, A_, B_, _hints(parts, dim), shares, dim, workers)
         words = f"E|C_(h,y)(x) - x|^2 <= (1 - A)|h - y|^2 + B|x - y|^2, A = {A:.6g}, B = {B:.6g}"
         return _Case(target, dim, workers, of_three, 1.0, RESOLUTION_OF_MAPS, words)
+    refuse_state("certify(target=...)", target)
     raise TypeError(
         f"certify takes a Compressor, an Unbiased compressor or a ThreePoint map, got {type(target).__name__}."
     )

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from adacgd.adaptive import TopKLadder, tabulated
-from adacgd.compressors.base import Compressor, Draw, Message, Unbiased
+from adacgd.compressors.base import Compressor, Draw, Message, Unbiased, refuse_state
 from adacgd.form import checked, require_modules, traceable
 from adacgd.mechanisms import AB, ThreePoint
 from adacgd.module import module
@@ -77,6 +77,7 @@ def lifted(link: Any, where: str, dim: int, dtype: Any, owner: str = "simulate")
     if isinstance(link, Compressor | Unbiased):
         wrapped = f"EF21({link!r})" if isinstance(link, Compressor) else f"EF21(Shrunk({link!r}))"
         raise TypeError(f"{owner}({where}={link!r}) is a compressor, not a mechanism; use {wrapped}.")
+    refuse_state(f"{owner}({where}=...)", link)
     if isinstance(link, type):
         raise TypeError(f"{owner}({where}=...) takes an object, got the class {link.__name__}; call it first.")
     if not isinstance(link, Estimator | ThreePoint):

@@ -9,6 +9,7 @@ import numpy as np
 
 from adacgd import wire
 from adacgd.compressors.base import Coded, Message
+from adacgd.infinities import svd_of_infinity
 from adacgd.laws import ask, panel, told
 from adacgd.mechanisms import ThreePoint
 
@@ -115,6 +116,12 @@ def _not_finite(court: _Court) -> Finding:
     keys = jax.random.split(court.key, ROWS)
     for bad in (jnp.nan, jnp.inf):
         x = court.inputs[5].at[0].set(bad)
+        met = svd_of_infinity(lambda x: court.mapped(keys, jnp.broadcast_to(x, (ROWS, x.size))), x)
+        if met:
+            remedy = "decompose jnp.where(jnp.all(jnp.isfinite(x)), x, 0) and return NaN where x was not finite"
+            return Finding("NaN and infinity are shown", False, f"an SVD of {bad} may never return; {remedy}")
+        if met is None:
+            return Finding("NaN and infinity", None, "not tried: an SVD in a loop might never return from them")
         sent = np.asarray(court.mapped(keys, jnp.broadcast_to(x, (ROWS, x.size))).value)
         if np.all(np.isfinite(sent)) and np.any(sent[:, 0] != 0):
             return Finding("NaN and infinity are shown", False, f"{bad} arrives as {sent[:, 0].max():.3g}")
