@@ -1,4 +1,4 @@
-"""The command line: `adacgd reproduce | run | certify | list`.
+"""The command line: `adacgd reproduce | run | certify | theory | list`.
 
 Exit codes: 0 done; 1 a claim, check or cell failed; 2 bad request, nothing written; 3 a run asked for by itself
 diverged; 130 interrupted. Nothing heavy is imported until the request is known to be well-formed.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from experiments import spec as specs
-from experiments import trial
+from experiments import theorems, trial
 from experiments.spec import BadRequest, nearest
 
 DONE, BAD_REQUEST, INTERRUPTED, PIPE_CLOSED = 0, 2, 130, 141
@@ -27,6 +27,7 @@ EXAMPLES = {
     "phishing.xz --workers 10 --set problem.strength=0.01",
     "run": "example: adacgd run my.toml --out results --set budget.rounds=5000",
     "certify": "examples:\n  adacgd certify adacgd:'TopK(5)' --dim 20\n  adacgd certify mine.py:MINE --keys 20 --json",
+    "theory": "example: adacgd theory tightness --quick --out results",
     "list": "example: adacgd list",
 }
 
@@ -68,6 +69,7 @@ def parsers() -> tuple[Parser, dict[str, Parser]]:
         "reproduce": "run an experiment that comes with the package, and judge its claims",
         "run": "run an experiment of your own, written like experiments/specs/headline.toml",
         "certify": "put the claimed constant of a compressor or map of your own on trial",
+        "theory": "what the theorems promise, held against exact worst cases and against runs",
         "list": "what can be reproduced, what it claims and what it costs",
     }
     found = {}
@@ -79,6 +81,7 @@ def parsers() -> tuple[Parser, dict[str, Parser]]:
     found["reproduce"].add_argument("what", metavar="NAME|all", help="which experiment (see `adacgd list`)")
     found["run"].add_argument("what", metavar="SPEC.toml", help="the file that says what to run")
     trial.add_arguments(found["certify"])
+    theorems.add_arguments(found["theory"])
     for name in ("reproduce", "run"):
         add = found[name].add_argument
         add(
@@ -180,9 +183,11 @@ def work(argv: Sequence[str]) -> int:
     """Do what is asked; BadRequest and KeyboardInterrupt go through."""
     args = parse(argv)
     if args.command is None:
-        raise BadRequest("give a command: reproduce, run, certify or list (see adacgd --help)")
+        raise BadRequest("give a command: reproduce, run, certify, theory or list (see adacgd --help)")
     if args.command == "certify":
         return trial.certify(args)
+    if args.command == "theory":
+        return theorems.tell(args, shlex.join(["adacgd", *argv]))
     if args.command == "list":
         show_list()
         return DONE

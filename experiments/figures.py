@@ -3,10 +3,11 @@
 Figures are objects (no pyplot), so none stays open; the style is set inside `styled()` and gone after it.
 """
 
+import functools
 import io
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -289,3 +290,86 @@ def _bounds(axes: Axes, outcome: Any) -> list[str]:
         xlabel="round", ylabel="theorem: left side / right side", title="Same parameters at 1×: the theorem's check"
     )
     return notes
+
+
+# --- theorem, worst case, trajectory --------------------------------------------------------------------------------
+
+STATEMENTS = {
+    "tight": "Tight rate and step: EF21, EF14",
+    "general": "General PL rate and step: EF21, CLAG",
+    "descent": "1 − γαμ at γ = 1/L: C(∇f) alone, one worker",
+}
+CONDITION = {0.1: "#0072B2", 0.01: "#D55E00"}  # colour of mu/L
+# Marker and size, so that those that fall on one another are seen as rings.
+SERIES = {
+    ("EF21", 1): ("o", 12.0),
+    ("EF21", 2): ("s", 8.0),
+    ("EF21", 3): ("D", 5.0),
+    ("EF14", 1): ("^", 4.0),
+    ("CLAG", 1): ("s", 8.0),
+    ("CLAG", 2): ("D", 5.0),
+    ("CGD", 1): ("o", 9.0),
+}
+
+
+def tightness(rows: Sequence[Any], promised: Callable[[str, float, float], float]) -> Figure:
+    """Above, log-rates against alpha: theorem (lines), exact worst case (rings), trajectory (crosses). Below, the
+    latter two over the theorem's: 1 is tight.
+
+    promised: the theorem's factor, of (statement, mu, alpha).
+    """
+    with styled():
+        figure = Figure(figsize=(10.2, 6.2), layout="constrained")
+        FigureCanvasAgg(figure)
+        shown = [statement for statement in STATEMENTS if any(row.statement == statement for row in rows)]
+        panels = figure.subplots(2, len(shown), sharex=True, squeeze=False, gridspec_kw={"height_ratios": (1.5, 1)})
+        for statement, (rates, ratios) in zip(shown, panels.T, strict=True):
+            chosen = [row for row in rows if row.statement == statement]
+            _rates(rates, chosen, functools.partial(promised, statement))
+            _ratios(ratios, chosen)
+            rates.set(title=STATEMENTS[statement])
+            ratios.set(xlabel=r"$\alpha$ of the compressor")
+        panels[0, 0].set_ylabel(r"log-rate  $-\log(V^{t+1}/V^t)$")
+        panels[1, 0].set_ylabel("log-rate / theorem's")
+        _head(
+            figure,
+            "Theorem (lines), exact worst case (rings), measured trajectory (crosses), at the theorem's own step",
+            ["Higher is faster. Below: how many times faster than the theorem says, in log-rate; 1 is tight"],
+        )
+    return figure
+
+
+def _series(rows: Sequence[Any]) -> Iterator[tuple[str, str, str, float, list[Any]]]:
+    """(label, colour, marker, its size, rows) of each mechanism, n and mu."""
+    for mechanism, n, mu in dict.fromkeys((row.mechanism, row.n, row.mu) for row in rows):
+        own = [row for row in rows if (row.mechanism, row.n, row.mu) == (mechanism, n, mu)]
+        yield (f"{mechanism}, n = {n}", CONDITION[mu], *SERIES[mechanism, n], own)
+
+
+def _rates(axes: Axes, rows: Sequence[Any], promised: Callable[[float, float], float]) -> None:
+    alphas = np.linspace(0.05, 0.95, 91)
+    for mu in dict.fromkeys(row.mu for row in rows):
+        line = [-math.log(promised(mu, float(alpha))) for alpha in alphas]
+        axes.plot(alphas, line, color=CONDITION[mu], lw=1.2, label=f"theorem, μ/L = {mu:g}")
+    named: set[str] = set()
+    for label, colour, marker, size, own in _series(rows):
+        at = [row.alpha for row in own]
+        shown = "_" if label in named else f"worst case, {label}"
+        named.add(label)
+        worst, run = ([row.rates()[name] for row in own] for name in ("worst", "measured"))
+        axes.plot(at, worst, ls="", marker=marker, color=colour, mfc="none", ms=size, mew=0.9, label=shown)
+        axes.plot(at, run, "x", color=colour, ms=3.4, mew=1.0)
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.set_ylim(low / 6, high)  # room for the legend
+    axes.legend(loc="lower right", fontsize=7.5)
+
+
+def _ratios(axes: Axes, rows: Sequence[Any]) -> None:
+    for _, colour, marker, size, own in _series(rows):
+        at = [row.alpha for row in own]
+        worst, run = ([row.times(name) for row in own] for name in ("worst", "measured"))
+        axes.plot(at, worst, ls="", marker=marker, color=colour, mfc="none", ms=size, mew=0.9)
+        axes.plot(at, run, "x", color=colour, ms=3.4, mew=1.0)
+    axes.axhline(1, color="black", lw=1.2, zorder=1)
+    axes.set_ylim(0.9, max(2.15, axes.get_ylim()[1]))

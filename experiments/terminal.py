@@ -1,8 +1,9 @@
 """What a terminal shows: the table on stdout, a progress bar on stderr where somebody watches, notes."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -88,6 +89,37 @@ def show(outcome: headline.Outcome, data: str, seconds: float) -> None:
     for claim in outcome.claims:
         console.print(verdict(claim.verdict).append(f": {claim.claim.words} ({claim.reason})", style="default"))
     console.print(f"{len(outcome.cells):,} runs tuned, {seconds:.0f} s")
+
+
+def show_tightness(rows: Sequence[Any], seconds: float) -> None:
+    """Theorem, exact worst case and trajectory, and how much of the theorem is given away."""
+    from experiments import tightness
+
+    console, table = out(), Table()
+    for name in ("rate", "method"):
+        table.add_column(name, no_wrap=True)
+    several = f"worst, {tightness.SEVERAL}"
+    for name in ("mu/L", "alpha", "theorem", "worst", several, "run", "worst/t", "run/t"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    last = None
+    for row in rows:
+        group = (row.statement, row.mechanism, row.n, row.mu)
+        if last not in (None, group):
+            table.add_section()
+        last = group
+        rates = ["-" if rate is None else f"{rate:.5f}" for rate in row.rates().values()]
+        ratios = [f"{row.times(name):.3f}" for name in ("worst", "measured")]
+        head = (row.statement, f"{row.mechanism} n={row.n}", f"{row.mu:g}", f"{row.alpha:g}")
+        table.add_row(*head, *rates, *ratios, verdict(row.verdict))
+    console.print(table)
+    console.print(
+        "theorem, worst, run: -log of the factor by which the potential shrinks a round, at the theorem's own step: "
+        f"what it promises, the exact worst case of 1 and of {tightness.SEVERAL} rounds, the worst trajectory found on "
+        "a quadratic. worst/t, run/t: over what it promises, 1 is tight. holds: run >= worst >= theorem, as rates."
+    )
+    console.print(Text("\n".join(tightness.finding(rows)), style="bold"), soft_wrap=True)
+    console.print(f"{len(rows)} rows, {seconds:.0f} s")
 
 
 def note(words: str) -> None:

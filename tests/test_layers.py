@@ -26,6 +26,7 @@ ORDER = [
     "adacgd.theory.extensions",
     "adacgd.theory.choice",
     "adacgd.theory.stepsizes",
+    "adacgd.theory.worst_cases",
     "adacgd.theory.check",
     "adacgd.theory",
     "adacgd.module",

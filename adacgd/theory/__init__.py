@@ -17,7 +17,16 @@ from adacgd.theory.constants import (
 )
 from adacgd.theory.statement import Start, Theorem
 from adacgd.theory.stepsizes import Gain, bits_to, bound, gain_factors, iterations_to, rate, stepsize
-from adacgd.theory.tight import ef14_potential, ef21_potential, tight_iterations_to, tight_rate, tight_stepsize
+from adacgd.theory.tight import (
+    cgd_factor,
+    ef14_potential,
+    ef21_floor,
+    ef21_potential,
+    tight_iterations_to,
+    tight_rate,
+    tight_stepsize,
+)
+from adacgd.theory.worst_cases import WorstCase, worst_case
 
 __all__ = [
     "Check",
@@ -30,11 +39,14 @@ __all__ = [
     "SGDMConstants",
     "Start",
     "Theorem",
+    "WorstCase",
     "beta",
     "bits_to",
     "bound",
+    "cgd_factor",
     "check",
     "ef14_potential",
+    "ef21_floor",
     "ef21_potential",
     "gain_factors",
     "iterations_to",
@@ -48,4 +60,5 @@ __all__ = [
     "tight_iterations_to",
     "tight_rate",
     "tight_stepsize",
+    "worst_case",
 ]

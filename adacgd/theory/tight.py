@@ -80,6 +80,42 @@ def tight_iterations_to(eps: float, V0: float, mu: float, L: float, alpha: float
     return 0 if V0 <= target else math.ceil(math.log(V0 / target) / -math.log(rho))
 
 
+def ef21_floor(mu: float, L: float, alpha: float, stepsize: float) -> float:
+    """The factor a round that no analysis of EF21 (any n) or EF14 can go below at this step (derived here, 3.3).
+
+    On f = a x^2/2 in one dimension with C(v) = (1 + e)v a round multiplies (grad f, grad f - g) by a matrix of
+    determinant -e and trace 1 - e - gamma a (1 + e). Its largest |eigenvalue| is
+
+        s = (k + sqrt(k^2 + 4 e))/2,   k = max over a in {mu, L} of |1 - e - gamma a (1 + e)|
+
+    and the floor is s^2. k is least at `tight_stepsize`, (1 - e)(L - mu)/(L + mu), where s^2 is `tight_rate`: no step
+    and no potential gives a better rate. At other steps too the solver finds no worse than s^2. Raises ValueError.
+    """
+    _require_class("ef21_floor", mu, L)
+    _require_step("ef21_floor", stepsize)
+    e, theta = _root("ef21_floor", alpha)
+    k = max(abs(theta - stepsize * a * (1 + e)) for a in (mu, L))
+    return ((k + math.sqrt(k**2 + 4 * e)) / 2) ** 2
+
+
+def cgd_factor(mu: float, L: float, alpha: float, stepsize: float) -> float:
+    """max{(1 - gamma mu (1 - e))^2, (1 - gamma L (1 + e))^2}: f - f* in a round of x^+ = x - gamma C(grad f(x)), n = 1.
+
+    No factor below it is true: f = mu x^2/2 with C(v) = (1 - e)v and f = L x^2/2 with C(v) = (1 + e)v have it. That it
+    is the worst case is not proved here (de Klerk, Glineur, Taylor 2020 prove it in part); the solver finds no worse.
+    The theorem, 1 - gamma alpha mu for gamma <= 1/L (theory.md 2), is never below it. Raises ValueError.
+    """
+    _require_class("cgd_factor", mu, L)
+    _require_step("cgd_factor", stepsize)
+    e, theta = _root("cgd_factor", alpha)
+    return max((1 - stepsize * mu * theta) ** 2, (1 - stepsize * L * (1 + e)) ** 2)
+
+
+def _require_step(owner: str, stepsize: float) -> None:
+    if not 0 < stepsize < math.inf:
+        raise ValueError(f"{owner}(stepsize=...) must be positive and finite, got {stepsize}.")
+
+
 def _root(owner: str, alpha: float) -> tuple[float, float]:
     """e = sqrt(1 - alpha) and theta = 1 - e, without cancellation. Raises ValueError."""
     if not 0 < alpha <= 1:

@@ -1,0 +1,82 @@
+"""`adacgd theory TOPIC`: what the theorems promise, held against the solver and against runs."""
+
+import argparse
+import datetime
+import importlib.metadata
+import importlib.util
+import time
+from pathlib import Path
+
+from experiments.spec import BadRequest, nearest
+
+DONE, FAILED = 0, 1
+TOPICS = {"tightness": "linear rates: theorem, exact worst case, measured trajectory (needs the extra `pep`)"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `adacgd theory` takes."""
+    add = parser.add_argument
+    add("what", metavar="TOPIC", help="; ".join(f"{name}: {words}" for name, words in TOPICS.items()))
+    add("--quick", action="store_true", help="fewer rows of the same code: about 10 s instead of 25")
+    add("--json", action="store_true", help="the rows as JSON on stdout, in place of the table")
+    add("--out", metavar="DIR", help="where the files go (default: ./adacgd-out/TOPIC)")
+
+
+def tell(args: argparse.Namespace, command: str) -> int:
+    """Do it; the exit code, 1 where a worst case is above its theorem. Raises BadRequest with nothing written."""
+    if args.what not in TOPICS:
+        raise BadRequest(f"there is no topic {args.what!r}{nearest(args.what, list(TOPICS))}")
+    if args.out is not None and not args.out.strip():
+        raise BadRequest("--out: the name is empty; give one, or leave the option out")
+    out = Path("adacgd-out") / args.what if args.out is None else Path(args.out)
+    missing = [name for name in ("PEPit", "clarabel") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BadRequest(f'theory {args.what} needs {" and ".join(missing)}: pip install "adacgd[pep]"')
+    return tightness(out, args.quick, args.json, command)
+
+
+def tightness(out: Path, quick: bool, as_json: bool, command: str) -> int:
+    """The table on stdout, `tightness.png`, `.pdf`, `.csv` and `.json` in `out`."""
+    from experiments import store
+
+    paths = {kind: out / f"tightness.{kind}" for kind in ("png", "pdf", "csv", "json")}
+    try:
+        store.require_writable(out)
+        for path in paths.values():
+            if path.is_dir():
+                raise IsADirectoryError(f"{path} is a folder")
+    except OSError as error:
+        raise BadRequest(f"--out: {error}") from None
+    import jax
+
+    jax.config.update("jax_enable_x64", True)  # the last digits of a factor are the point
+    from experiments import figures, terminal
+    from experiments import tightness as work
+
+    began = time.perf_counter()
+    with terminal.progress() as progress:
+        rows = work.run(quick, progress)
+    seconds = time.perf_counter() - began
+    figure = figures.tightness(rows, work.promised)
+    packages = ("PEPit", "cvxpy", "clarabel")
+    record = {
+        "rows": [row.as_dict() for row in rows],
+        "finding": work.finding(rows),
+        "made": {
+            "command": command,
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "seconds": round(seconds, 2),
+            "versions": store.versions() | {name: importlib.metadata.version(name) for name in packages},
+        },
+    }
+    if as_json:
+        print(store.json_text(record["rows"]), end="")
+    else:
+        terminal.show_tightness(rows, seconds)
+    files = {**figures.render(figure), "csv": work.table(rows).encode(), "json": store.json_text(record).encode()}
+    try:
+        store.commit({paths[kind]: content for kind, content in files.items()})
+    except OSError as error:
+        raise BadRequest(f"the files could not be written: {error}") from None
+    terminal.note(f"written: {out / 'tightness'}.png, .pdf, .csv, .json")
+    return DONE if all(row.verdict == "holds" for row in rows) else FAILED
