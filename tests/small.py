@@ -53,7 +53,7 @@ def random_quadratic(rng, n=2, d=2, mu=0.05, convex=False):
     return Quadratic(A, rng.normal(size=(n, d)), 2 * rng.normal(size=d))
 
 
-# --- deterministic maps C_{h,y}(x) with their constants -----------------------------------------------------------------
+# --- deterministic maps C_{h,y}(x) with their constants ---------------------------------------------------------------
 
 
 def pair(A, B, P=None, Q=None, **more):
@@ -88,7 +88,7 @@ def v1(compress, alpha):
     return (lambda h, y, x: y + compress(x - y)), pair(1.0, 1 - alpha)
 
 
-# --- runs ----------------------------------------------------------------------------------------------------------------
+# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 def run(
@@ -142,9 +142,7 @@ def run(
         g = C_M(g, was, now) if form == "dual" and server is not None else now
         z = x - gamma * momentum / (1 - momentum) * v  # v is still that of the round before
         v = momentum * v + g
-    return traced(
-        problem, rows, gamma, up, down, form=form, momentum=momentum, prox=prox is not None, f_lower=f_lower
-    )
+    return traced(problem, rows, gamma, up, down, form=form, momentum=momentum, prox=prox is not None, f_lower=f_lower)
 
 
 def traced(problem, rows, gamma, up, down=None, f_lower=None, **more):

@@ -12,6 +12,7 @@ In Phi = f(x) - f* + a e1 + b e2 a share kappa of a A1 and b A2 is kept for the 
 
 With equalities in the first two the third is gamma L_minus + gamma^2 (k1 u + k2 v) <= 1, and the bracket is least,
 (sqrt u + sqrt v)^2, at r = sqrt(u/v). kappa = 0: nonconvex. kappa = 1/2: PL and convex, or a free split of the step.
+1/(L_minus + sqrt u + sqrt v) satisfies the third; with `root` gamma is its root, up to 5/4 times as large.
 """
 
 import abc
@@ -69,6 +70,7 @@ class Links(Theorem):
     regime: str  # "nonconvex" | "pl" | "strongly_convex" | "convex"
     spread: str = "L_plus"  # the constant before B: "L_plus", "L_pm", or "weighted", mean L_i with a weighted G
     split: bool = False  # choose kappa freely in the PL regimes
+    root: bool = False  # the largest gamma of the quadratic inequality instead of one that satisfies it
 
     @abc.abstractmethod
     def inner(self, smoothness: Any) -> Error:
@@ -138,28 +140,29 @@ class Links(Theorem):
             middle = (low + high) / 2
             if not low < middle < high:
                 break
-            falls = 1 / (smoothness.L_minus + self._reach(smoothness, middle, None))
+            falls = self._largest(smoothness, middle, None)
             low, high = (middle, high) if middle * A / mu < falls else (low, middle)
         return low if low > 0 else high
 
-    def _reach(self, smoothness: Any, kappa: float, start: Start | None) -> float:
+    def _largest(self, smoothness: Any, kappa: float, start: Start | None) -> float:
+        """A gamma with gamma L_minus + gamma^2 reach^2 <= 1, reach^2 = k1 u + k2 v."""
         u, v = self.coupling(smoothness, kappa, start)
-        if u > 0 and v > 0:
-            return math.sqrt(u) + math.sqrt(v)
         k1, k2 = self.factors(smoothness, kappa, start)
-        return math.sqrt(k1 * u + k2 * v)
+        reach = math.sqrt(u) + math.sqrt(v) if u > 0 and v > 0 else math.sqrt(k1 * u + k2 * v)
+        L = smoothness.L_minus
+        return 2 / (L + math.hypot(L, 2 * reach)) if self.root else 1 / (L + reach)
 
     # --- the theorem ---
 
     def stepsize(self, smoothness: Any, start: Start | None = None) -> float:
-        """1/(L_minus + sqrt u + sqrt v), in the PL regimes at most kappa A/mu of every link that loses something.
+        """1/(L_minus + sqrt u + sqrt v) or the root; in the PL regimes at most kappa A/mu of every link that loses.
 
         start: one with an error on a link that loses nothing asks for the cap of that link, and for r = 1.
         """
         if self.regime == "convex":
             require_convex("stepsize", smoothness)
         kappa = self.kappa(smoothness)
-        step = 1 / (smoothness.L_minus + self._reach(smoothness, kappa, start))
+        step = self._largest(smoothness, kappa, start)
         if self.regime in ("nonconvex", "convex"):
             return step
         mu = require_mu("stepsize", smoothness, self.regime)
@@ -300,7 +303,7 @@ class OneLink(Links):
         """By regime."""
         own = "derived here, docs/theory-one-link.md"
         paper = {"nonconvex": "3PC, nonconvex theorem", "convex": own}.get(self.regime, "EF21 and 3PC, PL theorem")
-        return f"{paper}; {own}" if self.spread == "weighted" or self.split else paper
+        return f"{paper}; {own}" if self.spread == "weighted" or self.split or self.root else paper
 
     @property
     def assumptions(self) -> str:
