@@ -21,12 +21,12 @@ ORDER = [
     "adacgd.theory.statement",
     "adacgd.theory.links",
     "adacgd.theory.tight",
-    "adacgd.theory.worst_cases",
     "adacgd.theory.residual",
     "adacgd.theory.gradients",
     "adacgd.theory.extensions",
     "adacgd.theory.choice",
     "adacgd.theory.stepsizes",
+    "adacgd.theory.worst_cases",
     "adacgd.theory.check",
     "adacgd.theory",
     "adacgd.module",
@@ -71,6 +71,7 @@ ORDER = [
     "adacgd.trace",
     "adacgd.host",
     "adacgd.grid",
+    "adacgd.stability",
     "adacgd",
 ]
 

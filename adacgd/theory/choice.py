@@ -18,7 +18,7 @@ from adacgd.theory.residual import EF14Tight, EF21Tight
 from adacgd.theory.statement import Theorem
 
 FORMS = ("dual", "primal")
-GAINS = ("weighted", "split", "shadow")
+GAINS = ("weighted", "split", "root", "shadow")
 
 
 def theorem(
@@ -38,7 +38,8 @@ def theorem(
     `SGDMConstants`. downlink: AB of the server's map, None where it sends everything.
     form: the server compresses the aggregate, "dual", or the model, "primal".
     gains: "weighted", mean L_i and a weighted G in the place of L_plus; "split", the free split of the PL step;
-    "shadow", heavy ball with its bound at z and twice the step. The tight rate is a regime, the sharper pair of CLAG
+    "root", the root of the proof's quadratic inequality as the step, up to 5/4 times 1/(b + sqrt a); "shadow", heavy
+    ball with its bound at z and twice the step. The tight rate is a regime, the sharper pair of CLAG
     and AdaCGD a pair of constants (`sharper`).
     momentum: eta of heavy ball. prox: with a proximal term.
     Raises ValueError that names what no theorem covers, TypeError for constants that are none.
@@ -76,17 +77,17 @@ def choose(
         require_pair(owner, "downlink", downlink)
     if regime == "tight":
         return _tight(owner, constants, extras)
-    _require_gains(owner, regime, constants, gains, momentum)
+    _require_gains(owner, regime, constants, gains, momentum, prox)
     spread = "weighted" if "weighted" in gains else getattr(constants, "spread", "L_plus")
     if momentum > 0 or prox:
         return _extension(owner, regime, constants, downlink, gains, momentum, prox, spread)
-    split = "split" in gains
+    chosen = (spread, "split" in gains, "root" in gains)
     if downlink is None:
-        return OneLink(regime, spread, split, A=constants.A, B=constants.B)
+        return OneLink(regime, *chosen, A=constants.A, B=constants.B)
     # With two links L_plus stands for L_pm, which is never larger (theory.md 3.2).
-    spread = "L_plus" if spread == "L_pm" else spread
+    chosen = ("L_plus" if spread == "L_pm" else spread, *chosen[1:])
     own: list[Any] = [getattr(link, name, None) for link in (constants, downlink) for name in "ABPQ"]
-    return (Dual if form == "dual" else Primal)(regime, spread, split, *own)
+    return (Dual if form == "dual" else Primal)(regime, *chosen, *own)
 
 
 def _not_three_point(owner: str, regime: str, constants: Any, extras: str) -> Theorem | None:
@@ -145,7 +146,9 @@ def _extension(
     return HeavyBall(constants.A, constants.B, spread, eta=momentum, shadow="shadow" in gains)
 
 
-def _require_gains(owner: str, regime: str, constants: Any, gains: tuple[str, ...], momentum: float) -> None:
+def _require_gains(
+    owner: str, regime: str, constants: Any, gains: tuple[str, ...], momentum: float, prox: bool
+) -> None:
     """Each gain where its proof stands."""
     if "weighted" in gains and (getattr(constants, "of_mean", False) or hasattr(constants, "spread")):
         raise ValueError(
@@ -153,6 +156,8 @@ def _require_gains(owner: str, regime: str, constants: Any, gains: tuple[str, ..
         )
     if "split" in gains and regime not in ("pl", "strongly_convex"):
         raise ValueError(f"{owner}(gains=('split',)) splits the PL step; regime={regime!r} has no such step.")
+    if "root" in gains and (momentum > 0 or prox):
+        raise ValueError(f"{owner}(gains=('root',)) is proved for links alone, without momentum or prox.")
     if "shadow" in gains and not momentum > 0:
         raise ValueError(f"{owner}(gains=('shadow',)) is the bound of heavy ball at z; it needs momentum > 0.")
 

@@ -12,6 +12,7 @@ In Phi = f(x) - f* + a e1 + b e2 a share kappa of a A1 and b A2 is kept for the 
 
 With equalities in the first two the third is gamma L_minus + gamma^2 (k1 u + k2 v) <= 1, and the bracket is least,
 (sqrt u + sqrt v)^2, at r = sqrt(u/v). kappa = 0: nonconvex. kappa = 1/2: PL and convex, or a free split of the step.
+1/(L_minus + sqrt u + sqrt v) satisfies the third; with `root` gamma is its root, up to 5/4 times as large.
 """
 
 import abc
@@ -69,13 +70,14 @@ class Links(Theorem):
     regime: str  # "nonconvex" | "pl" | "strongly_convex" | "convex"
     spread: str = "L_plus"  # the constant before B: "L_plus", "L_pm", or "weighted", mean L_i with a weighted G
     split: bool = False  # choose kappa freely in the PL regimes
+    root: bool = False  # the largest gamma of the quadratic inequality instead of one that satisfies it
 
     @abc.abstractmethod
     def inner(self, smoothness: Any) -> Error:
         """The error e1 that depends on no other."""
 
     @abc.abstractmethod
-    def outer(self, smoothness: Any) -> Error:
+    def outer(self, smoothness: Any, start: Start | None = None) -> Error:
         """The error e2 that the inner one feeds; NOTHING on one link."""
 
     @abc.abstractmethod
@@ -93,18 +95,19 @@ class Links(Theorem):
 
     # --- the bookkeeping ---
 
-    def coupling(self, smoothness: Any, kappa: float) -> tuple[float, float]:
+    def coupling(self, smoothness: Any, kappa: float, start: Start | None = None) -> tuple[float, float]:
         """(u, v): gamma L_minus + gamma^2 (k1 u + k2 v) <= 1."""
-        e1, e2 = self.inner(smoothness), self.outer(smoothness)
+        e1, e2 = self.inner(smoothness), self.outer(smoothness, start)
         u = e1.move / ((1 - kappa) * e1.A)
         return e1.weight * u, (e2.move + e2.feed * u) / ((1 - kappa) * e2.A)
 
     def factors(self, smoothness: Any, kappa: float, start: Start | None) -> tuple[float, float]:
         """(k1, k2) = (1 + 1/r, 1 + r). An error that starts at 0 and stays there needs no share: r is 0 or infinite.
 
-        One that starts above 0 on a link without loss has r = 1: the theorem is then one for a smaller step.
+        One that starts above 0 on a link without loss has r = 1: the theorem is then one for a smaller step, in which
+        P = 0, Q = 1 no longer describe how that link moves (`moves`).
         """
-        u, v = self.coupling(smoothness, kappa)
+        u, v = self.coupling(smoothness, kappa, start)
         start1, start2 = self.errors_at_start(start) if start is not None else (0.0, 0.0)
         if u > 0 and v > 0:
             return 1 + math.sqrt(v / u), 1 + math.sqrt(u / v)
@@ -114,14 +117,14 @@ class Links(Theorem):
     def weights(self, smoothness: Any, gamma: float, start: Start | None = None) -> Weights:
         """a and b, by the equalities for e1 and e2."""
         kappa = self.kappa(smoothness)
-        e1, e2 = self.inner(smoothness), self.outer(smoothness)
+        e1, e2 = self.inner(smoothness), self.outer(smoothness, start)
         k1, k2 = self.factors(smoothness, kappa, start)
         b = gamma * k2 / (2 * (1 - kappa) * e2.A)
         return Weights((gamma * k1 * e1.weight / 2 + b * e2.feed) / ((1 - kappa) * e1.A), b)
 
     def slowest(self, smoothness: Any, start: Start | None = None) -> float:
         """The least A of the links that lose something or start with an error; inf where there is none."""
-        links = (self.inner(smoothness), self.outer(smoothness))
+        links = (self.inner(smoothness), self.outer(smoothness, start))
         starts = self.errors_at_start(start) if start is not None else (0.0, 0.0)
         return min([e.A for e, at0 in zip(links, starts, strict=True) if e.loses or at0 > 0], default=math.inf)
 
@@ -137,28 +140,29 @@ class Links(Theorem):
             middle = (low + high) / 2
             if not low < middle < high:
                 break
-            falls = 1 / (smoothness.L_minus + self._reach(smoothness, middle, None))
+            falls = self._largest(smoothness, middle, None)
             low, high = (middle, high) if middle * A / mu < falls else (low, middle)
         return low if low > 0 else high
 
-    def _reach(self, smoothness: Any, kappa: float, start: Start | None) -> float:
-        u, v = self.coupling(smoothness, kappa)
-        if u > 0 and v > 0:
-            return math.sqrt(u) + math.sqrt(v)
+    def _largest(self, smoothness: Any, kappa: float, start: Start | None) -> float:
+        """A gamma with gamma L_minus + gamma^2 reach^2 <= 1, reach^2 = k1 u + k2 v."""
+        u, v = self.coupling(smoothness, kappa, start)
         k1, k2 = self.factors(smoothness, kappa, start)
-        return math.sqrt(k1 * u + k2 * v)
+        reach = math.sqrt(u) + math.sqrt(v) if u > 0 and v > 0 else math.sqrt(k1 * u + k2 * v)
+        L = smoothness.L_minus
+        return 2 / (L + math.hypot(L, 2 * reach)) if self.root else 1 / (L + reach)
 
     # --- the theorem ---
 
     def stepsize(self, smoothness: Any, start: Start | None = None) -> float:
-        """1/(L_minus + sqrt u + sqrt v), in the PL regimes at most kappa A/mu of every link that loses something.
+        """1/(L_minus + sqrt u + sqrt v) or the root; in the PL regimes at most kappa A/mu of every link that loses.
 
         start: one with an error on a link that loses nothing asks for the cap of that link, and for r = 1.
         """
         if self.regime == "convex":
             require_convex("stepsize", smoothness)
         kappa = self.kappa(smoothness)
-        step = 1 / (smoothness.L_minus + self._reach(smoothness, kappa, start))
+        step = self._largest(smoothness, kappa, start)
         if self.regime in ("nonconvex", "convex"):
             return step
         mu = require_mu("stepsize", smoothness, self.regime)
@@ -204,7 +208,7 @@ class Links(Theorem):
         return 2 / mu * self.bound(smoothness, gamma, start, rounds)
 
     def left(self, smoothness: Any, gamma: float, trace: Any) -> np.ndarray:
-        """nonconvex: (1/T) sum_{t<T} |grad f(x^t)|^2. Else Phi^T; or with (mu/2)|x - x*|^2 if above delta."""
+        """nonconvex: (1/T) sum_{t<T} |grad f(x^t)|^2. Else Phi^T, strongly convex: of max(delta, mu|x - x*|^2/2)."""
         if self.regime == "nonconvex":
             return mean_over_rounds(trace, "grad_sq_sum")
         a, b = self.weights(smoothness, gamma, self.start(smoothness, trace))
@@ -254,6 +258,11 @@ class Links(Theorem):
         return spread_of(self.spread, smoothness)
 
 
+def moves(A: float, B: float, P: float | None, Q: float | None, at_start: float) -> tuple[float, float]:
+    """(P, Q) of a link; P = 0 assumes that its error is 0 from the start, else what holds for any map stands in."""
+    return movement(A, B) if P == 0 and at_start > 0 else movement(A, B, P, Q)
+
+
 def spread_of(spread: str, smoothness: Any) -> float:
     """L_plus, L_pm or mean L_i."""
     return mean_L(smoothness) if spread == "weighted" else float(getattr(smoothness, spread))
@@ -294,7 +303,7 @@ class OneLink(Links):
         """By regime."""
         own = "derived here, docs/theory-one-link.md"
         paper = {"nonconvex": "3PC, nonconvex theorem", "convex": own}.get(self.regime, "EF21 and 3PC, PL theorem")
-        return f"{paper}; {own}" if self.spread == "weighted" or self.split else paper
+        return f"{paper}; {own}" if self.spread == "weighted" or self.split or self.root else paper
 
     @property
     def assumptions(self) -> str:
@@ -305,7 +314,7 @@ class OneLink(Links):
         """G+ <= (1 - A) G + B L^2 R."""
         return Error(self.A, self.B * self.L(smoothness) ** 2)
 
-    def outer(self, smoothness: Any) -> Error:
+    def outer(self, smoothness: Any, start: Start | None = None) -> Error:
         """None."""
         return NOTHING
 
@@ -347,9 +356,9 @@ class Dual(TwoLinks):
         """G+ <= (1 - A) G + B L^2 R."""
         return Error(self.A, self.B * self.L(smoothness) ** 2)
 
-    def outer(self, smoothness: Any) -> Error:
+    def outer(self, smoothness: Any, start: Start | None = None) -> Error:
         """H+ <= (1 - A_M) H + B_M (P G + Q L^2 R)."""
-        P, Q = movement(self.A, self.B, self.P, self.Q)
+        P, Q = moves(self.A, self.B, self.P, self.Q, start.G if start else 0.0)
         return Error(self.A_M, self.B_M * Q * self.L(smoothness) ** 2, self.B_M * P)
 
     def errors_at_start(self, start: Start) -> tuple[float, float]:
@@ -369,9 +378,9 @@ class Primal(TwoLinks):
         """W+ <= (1 - A_M) W + B_M R; |grad f(w) - grad f(x)|^2 <= L_minus^2 W."""
         return Error(self.A_M, self.B_M, weight=smoothness.L_minus**2)
 
-    def outer(self, smoothness: Any) -> Error:
+    def outer(self, smoothness: Any, start: Start | None = None) -> Error:
         """G+ <= (1 - A) G + B L^2 |w+ - w|^2, and E|w+ - w|^2 <= P_M W + Q_M R."""
-        P_M, Q_M = movement(self.A_M, self.B_M, self.P_M, self.Q_M)
+        P_M, Q_M = moves(self.A_M, self.B_M, self.P_M, self.Q_M, start.W if start else 0.0)
         BL2 = self.B * self.L(smoothness) ** 2
         return Error(self.A, BL2 * Q_M, BL2 * P_M)
 

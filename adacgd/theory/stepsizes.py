@@ -1,5 +1,6 @@
 """What the theorems allow and promise, a function each: one-liners over `theorem` (choice.py)."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,11 +153,15 @@ def gain_factors(
         found[name] = Gain(gamma, gamma / step, speed / base if speed is not None and base else None)
 
     for pair, own in {"": constants, **(pairs or {})}.items():
-        for gains in ((), ("weighted",), ("split",), ("weighted", "split")):
+        for gains in _subsets(("weighted", "split", "root")):
             add(" + ".join([name for name in (pair, *gains) if name]) or "standard", regime, own, gains)
     if regime in ("pl", "strongly_convex"):
         add("tight", "tight", constants)
     return found
+
+
+def _subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    return [some for k in range(len(names) + 1) for some in itertools.combinations(names, k)]
 
 
 def _log_rate(own: Theorem, smoothness: Any, gamma: float) -> float | None:
