@@ -25,9 +25,9 @@ def stepsize(
     """The largest gamma that the theorem of `regime` allows; arguments as in `theorem`.
 
     One link, "nonconvex": 1/(L_minus + L_plus sqrt(B/A)) (3PC; theory.md 3.1). Both links, dual form: 1/(L_minus +
-    L_plus (sqrt u + sqrt v)), u = B/A, v = (B_M/A_M)(Q + P u) (derived, 3.4). "pl" and "strongly_convex": sqrt 2 before
-    the roots, 2 P for P, and at most A/(2 mu) of each link that loses something. "convex": the same without those
-    caps. "tight": (2/(L + mu))(1 - e)/(1 + e) (3.3), the one step that its rate speaks of.
+    L_plus (sqrt u + sqrt v)), u = B/A, v = (B_M/A_M)(Q + P u) (derived, theory.md 3.4). "pl" and "strongly_convex":
+    sqrt 2 before the roots, 2 P for P, and at most A/(2 mu) of each link that loses something. "convex": the same
+    without those caps. "tight": (2/(L + mu))(1 - e)/(1 + e) (3.3), the one step that its rate speaks of.
     Constants whose `spread` is "L_pm" (MARINA with Perm-K) have that in the place of L_plus, without a downlink (3.2).
     EF21-SGDM: the step is recalled and untested.
     start: None is an exact one, G = H = W = 0; only one with an error on a link without loss asks for less.
