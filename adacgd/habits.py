@@ -9,6 +9,7 @@ import numpy as np
 
 from adacgd import wire
 from adacgd.compressors.base import Coded, Message
+from adacgd.estimators import Estimator
 from adacgd.infinities import svd_of_infinity
 from adacgd.laws import ask, panel, told
 from adacgd.mechanisms import ThreePoint
@@ -53,7 +54,7 @@ class _Court(NamedTuple):
     @property
     def is_map(self) -> bool:
         """Whether it takes h and y too."""
-        return isinstance(self.target, ThreePoint)
+        return isinstance(self.target, ThreePoint | Estimator)
 
     def plain(self, x: jax.Array) -> Message:
         """Operation by operation."""
@@ -160,6 +161,8 @@ def _price(court: _Court) -> Finding:
 
 def _has_format(target: Any) -> bool:
     """Whether `wire` can write it: a compressor with a layout, or a map that chooses among such."""
+    if isinstance(target, Estimator):
+        return False
     if not isinstance(target, ThreePoint):
         return isinstance(target, Coded)
     ladder = target.ladder()

@@ -11,7 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from adacgd.compressors.base import Compressor, Message, Unbiased, sq
+from adacgd.compressors.base import Compressor, Draw, Message, Unbiased, sq
+from adacgd.estimators import Estimator
 from adacgd.form import checked
 from adacgd.mechanisms import ThreePoint
 from adacgd.module import module, static
@@ -25,8 +26,20 @@ WIDEST, NARROWEST = 0.3, 1e-4  # how far around, in units of the root mean squar
 
 def ask(target: Any, key: jax.Array, vectors: tuple[jax.Array, ...], workers: int) -> Message:
     """The message of a compressor or a map, as worker 0 of `workers` where the target shares randomness."""
+    if isinstance(target, Estimator):
+        private, common = jax.random.split(key)
+        return said(target, private, common, jnp.int32(0), workers, vectors)
     private, shared = told(target, key, workers)
     return checked(target, target(private, *vectors, **shared), vectors[-1])
+
+
+def said(
+    target: Estimator, private: jax.Array, common: jax.Array, worker: Any, workers: int, vectors: tuple[jax.Array, ...]
+) -> Message:
+    """The message of an estimator that remembers nothing but what h tells."""
+    h, y, x = vectors
+    draw = Draw(private, common, jnp.int32(0), worker, workers, jnp.zeros_like(x), jnp.ones((), x.dtype))
+    return checked(target, target.step(draw, target.init(h), h, y, x)[0], x)
 
 
 def told(target: Any, key: jax.Array, workers: int) -> tuple[jax.Array, dict[str, Any]]:
@@ -120,6 +133,45 @@ class ThreePointLaw(Law):
         h = jax.random.normal(jax.random.fold_in(key, 2), (dim,)) * 0.1
         point = lambda row, s: jnp.concatenate([h, h + s * row, h + row])
         return jax.vmap(lambda row: jax.vmap(lambda s: point(row, s))(self.shares))(rows).reshape(-1, 3 * dim)
+
+
+@module
+class MeanLaw(Law):
+    """E|mean g_i^+ - mean x_i|^2 / ((1 - A)|mean h_i - mean y_i|^2 + B spread), spread = mean|x_i - y_i|^2.
+
+    Of constants for L_pm the spread is less |mean(x_i - y_i)|^2. z is all h_i, all y_i, all x_i in a row.
+    """
+
+    target: Estimator
+    A: jax.Array
+    B: jax.Array
+    hints: jax.Array  # (count, d), differences x_i - h_i that are tried besides the panel
+    apart: bool = static()  # constants for L_pm
+    dim: int = static()
+    workers: int = static()
+
+    def measure(self, key: jax.Array, z: jax.Array) -> jax.Array:
+        """Of one draw of all workers."""
+        h, y, x = z.reshape(3, self.workers, self.dim)
+        private, common = jax.random.split(key)
+        one = lambda i, *v: said(self.target, jax.random.fold_in(private, i), common, i, self.workers, v).value
+        sent = jax.vmap(one)(jnp.arange(self.workers), h, y, x)
+        mean = lambda v: jnp.mean(v, axis=0)
+        spread = jnp.mean(sq(x - y)) - (sq(mean(x - y)) if self.apart else 0)
+        right = (1 - self.A) * sq(mean(h) - mean(y)) + self.B * spread
+        floor = (8 * jnp.finfo(z.dtype).eps) ** 2 * jnp.mean(sq(h) + sq(y) + sq(x))  # what rounding leaves
+        left = sq(mean(sent) - mean(x))
+        return jnp.where(left <= floor, 0, left / jnp.maximum(right, floor))
+
+    def starts(self, key: jax.Array, dim: int) -> jax.Array:
+        """Each worker's x - h a hint or from the panel, turned by one place a worker; y where Young's inequality is
+        tight, at h, at x and between."""
+        rows = jnp.concatenate([self.hints, panel(key, dim)])
+        h = jax.random.normal(jax.random.fold_in(key, 2), (self.workers, dim)) * 0.1
+        turned = lambda row: jnp.stack([jnp.roll(row, i) for i in range(self.workers)])
+        point = lambda row, s: jnp.concatenate([h, h + s * turned(row), h + turned(row)]).ravel()
+        shares = jnp.array([0.0, 0.5, 0.9, 1.0])
+        return jax.vmap(lambda row: jax.vmap(lambda s: point(row, s))(shares))(rows).reshape(-1, 3 * self.workers * dim)
 
 
 def is_differentiable(law: Law, key: jax.Array, dim: int) -> bool:

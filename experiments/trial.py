@@ -39,7 +39,7 @@ def certify(args: argparse.Namespace) -> int:
     target = load(args.what)
     import adacgd
 
-    if not isinstance(target, adacgd.Compressor | adacgd.Unbiased | adacgd.ThreePoint):
+    if not isinstance(target, adacgd.Compressor | adacgd.Unbiased | adacgd.ThreePoint | adacgd.MARINA):
         kinds = "a Compressor, an Unbiased compressor or a ThreePoint map"
         hint = f"; write {args.what}(...)" if isinstance(target, type) else ""
         raise BadRequest(f"{args.what} is {_kind(target)}, not {kinds}{hint}")
