@@ -163,5 +163,5 @@ def test_the_court_tries_the_law_of_the_mean(q):
 
 
 def test_a_memory_has_no_law_of_one_message():
-    with pytest.raises(TypeError, match="certify takes .* got DIANA .an estimator with a memory"):
+    with pytest.raises(TypeError, match=r"certify takes .* got DIANA .an estimator with a memory"):
         ac.certify(ac.DIANA(ac.RandK(1)))
