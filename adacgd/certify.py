@@ -104,8 +104,15 @@ class _Case:
         return (3, self.workers, self.dim) if isinstance(self.target, Estimator) else (3, self.dim)
 
 
+<<<<<<< HEAD
 def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, workers: int = 4) -> Certificate:
     """Try what a compressor, an unbiased compressor, a three point map or MARINA claims on R^dim.
+=======
+def certify(
+    target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, workers: int = 4, hints: bool = True
+) -> Certificate:
+    """Try what a compressor, an unbiased compressor or a three point map claims on R^dim.
+>>>>>>> court
 
     Structured inputs, those that the target itself names as its worst and, up to three coordinates, all small integer
     ones are climbed from, first in a smoothed landscape, by gradients where there are any. The witness is judged on
@@ -114,8 +121,14 @@ def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, work
     keep the habits of `adacgd.habits`.
 
     claim: an alpha, an omega or an `AB` to be tried in place of the target's own. workers: how many share the
+<<<<<<< HEAD
     randomness, for targets that do (Perm-K), and how many there are where the law is one of their mean (MARINA).
     Raises ValueError without 64-bit mode: rounding of float32 is of the size of what is certified.
+=======
+    randomness, for targets that do (Perm-K). hints: whether the search may start where the target itself, by `worst`,
+    says that it is worst; without, a verdict says what the search can find alone. Raises ValueError without 64-bit
+    mode: rounding of float32 is of the size of what is certified.
+>>>>>>> court
     """
     if not jax.config.read("jax_enable_x64"):
         raise ValueError(
@@ -126,7 +139,7 @@ def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, work
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise ValueError(f"certify({name}=...) must be an integer of at least 1, got {value!r}.")
     dim = int(dim)
-    case = _case(target, dim, workers, claim)
+    case = _case(target, dim, workers, claim, hints)
     require_modules(target, "certify(target=...)")
     vectors = (jnp.zeros(dim),) * (3 if case.of_three else 1)
     traceable(f"certify({target!r})", lambda k: ask(target, k, vectors, workers), as_key(key))
@@ -143,7 +156,7 @@ def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, work
         reason = _objection(case, again, exact, appeal_key, deterministic)
         found = again if again.draws >= found.draws else found
     reason = reason or next((f"{f.habit}: {f.words}" for f in kept if f.ok is False), "")
-    sought = "structured panel, " + ("its own worst case, " if len(case.law.hints) else "")  # type: ignore[attr-defined]
+    sought = "structured panel, " + ("its own worst case, " if hints and len(case.law.hints) else "")  # type: ignore[attr-defined]
     climbed = f"smoothed {'gradient' if ascend else 'random'} ascent, hill and coordinate climbing"
     return Certificate(
         ok=not reason,
@@ -162,14 +175,14 @@ def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, work
     )
 
 
-def _case(target: Any, dim: int, workers: int, claim: Any) -> _Case:
+def _case(target: Any, dim: int, workers: int, claim: Any, hints: bool = True) -> _Case:
     if isinstance(target, Compressor):
         alpha = alpha_of(target, dim, workers) if claim is None else _claimed(claim, "an alpha in (0, 1]", 0, 1)
-        law = Relative(target, _hints([target], dim), workers)
+        law = Relative(target, _hints([target], dim, hints), workers)
         return _Case(target, dim, workers, law, 1 - alpha, RESOLUTION * alpha, "E|C(x) - x|^2 <= (1 - alpha) |x|^2")
     if isinstance(target, Unbiased):
         omega = omega_of(target, dim, workers) if claim is None else _claimed(claim, "an omega >= 0", -1e-300)
-        law = Relative(target, _hints([target], dim), workers)
+        law = Relative(target, _hints([target], dim, hints), workers)
         return _Case(target, dim, workers, law, omega, RESOLUTION * omega, "E Q(x) = x, E|Q(x) - x|^2 <= omega |x|^2")
     if isinstance(target, ThreePoint) or (isinstance(target, Estimator) and target.of_mean):
         told = {"workers": workers} if getattr(target, "shares_randomness", False) else {}
@@ -185,7 +198,7 @@ def _case(target: Any, dim: int, workers: int, claim: Any) -> _Case:
             words = f"E|g^+ - mean x_i|^2 <= (1 - A)|g - mean y_i|^2 + B {spread}, A = {A:.6g}, B = {B:.6g}"
             return _Case(target, dim, workers, of_mean, 1.0, RESOLUTION_OF_MAPS, words)
         shares = jnp.array(_shares(target, A))
-        of_three: Law = ThreePointLaw(target, A_, B_, _hints(parts, dim), shares, dim, workers)
+        of_three: Law = ThreePointLaw(target, A_, B_, _hints(parts, dim, hints), shares, dim, workers)
         words = f"E|C_(h,y)(x) - x|^2 <= (1 - A)|h - y|^2 + B|x - y|^2, A = {A:.6g}, B = {B:.6g}"
         return _Case(target, dim, workers, of_three, 1.0, RESOLUTION_OF_MAPS, words)
     refuse_state("certify(target=...)", target)
@@ -205,9 +218,10 @@ def _is_part(value: Any) -> bool:
     return isinstance(value, Compressor | Unbiased)
 
 
-def _hints(parts: list[Any], dim: int) -> jax.Array:
+def _hints(parts: list[Any], dim: int, told: bool) -> jax.Array:
     """(count, d): what the parts call their worst case, and all small integer vectors of few coordinates."""
     rows = [worst for part in parts if (worst := part.worst(dim)) is not None and np.any(worst)]
+    rows = rows if told else [np.ones(dim)] * len(rows)  # which the panel has too: no program is compiled anew
     most = GRID.get(dim, 0)
     rows += [np.array(x, float) for x in itertools.product(range(-most, most + 1), repeat=dim if most else 0) if any(x)]
     return jnp.asarray(np.array(rows, float).reshape(-1, dim))

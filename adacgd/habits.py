@@ -14,6 +14,7 @@ from adacgd.infinities import svd_of_infinity
 from adacgd.laws import ask, panel, told
 from adacgd.mechanisms import ThreePoint
 
+CALLS = 64  # with one key
 ROWS = 64  # that are mapped over at once
 
 
@@ -83,10 +84,13 @@ def _zero(court: _Court) -> Finding:
 
 
 def _same_key(court: _Court) -> Finding:
-    """Called twice, compiled not at all: a part that looks at global state answers otherwise the second time."""
-    first, second = (np.asarray(court.plain(court.inputs[5]).value) for _ in range(2))
-    good = np.array_equal(first, second, equal_nan=True)
-    return Finding("the key decides", good, "" if good else "two calls with one key differ: it depends on other state")
+    """Called CALLS times, compiled not at all: a part that looks at global state answers otherwise some time."""
+    first = np.asarray(court.plain(court.inputs[5]).value)
+    for i in range(2, CALLS + 1):
+        if not np.array_equal(np.asarray(court.plain(court.inputs[5]).value), first, equal_nan=True):
+            words = f"call {i} differs from the first, with the same key: it depends on other state"
+            return Finding("the key decides", False, words)
+    return Finding("the key decides", True, "")
 
 
 def _routes(court: _Court) -> Finding:
@@ -142,7 +146,7 @@ def _support(court: _Court) -> Finding:
 def _price(court: _Court) -> Finding:
     """The bytes of a message, less header and padding, are its claimed cost; and they tell its value, bit for bit."""
     if not _has_format(court.target):
-        return Finding("price", None, "taken as claimed: it has no byte format")
+        return Finding("price", None, "taken as claimed: it has no byte format" + _unpriced(court))
     private, shared = told(court.target, court.key, court.workers)
     dim = court.inputs.shape[1]
     for x in (jnp.zeros(dim), *court.inputs, court.inputs[5].at[0].set(jnp.nan)):
@@ -157,6 +161,17 @@ def _price(court: _Court) -> Finding:
         if not np.array_equal(value, np.asarray(message.value), equal_nan=True):
             return Finding("the bytes tell the value", False, "the receiver makes another vector of them")
     return Finding("the price is that of the bytes", True, "")
+
+
+def _unpriced(court: _Court) -> str:
+    """What an own price should be asked: how more different numbers than it has scalars fit into its bits; or ""."""
+    for i, x in enumerate(court.inputs):
+        message = court.compiled(x)
+        scalars, bits = (int(c) for c in message.cost)
+        numbers = len(np.unique(np.abs(value := np.asarray(message.value))[value != 0]))
+        if numbers > scalars and not court.is_map:
+            return f"; of input {i} of the panel {numbers} different numbers arrive for {scalars} scalars, {bits} bits"
+    return ""
 
 
 def _has_format(target: Any) -> bool:

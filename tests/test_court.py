@@ -203,6 +203,34 @@ def test_a_worst_input_in_hidden_axes_is_found():
             assert ac.certify(target, dim=20, key=key, claim=0.98 * alpha).ok
 
 
+@ac.module
+class SometimesOther(ac.Compressor):
+    """Top-1, but nothing every 50th call, and priced as if it sent no number."""
+
+    count: list = ac.static()
+
+    def __call__(self, key, x):
+        self.count.append(1)
+        return ac.TopK(1)(key, x)._replace(value=ac.TopK(1)(key, x).value * (len(self.count) % 50 > 0), cost=ac.Cost(0))
+
+    def alpha(self, dim):
+        return 1e-6
+
+
+class Counter(list):
+    """A list that can be static."""
+
+    __hash__ = object.__hash__
+
+
+def test_what_happens_in_every_50th_call_is_seen_and_numbers_without_a_price_are_told():
+    found = ac.certify(SometimesOther(Counter()), dim=DIM)
+    habits = {h.habit: h for h in found.habits}
+    assert habits["the key decides"].ok is False and "depends on other state" in habits["the key decides"].words
+    assert habits["price"].ok is None and "1 different numbers arrive for 0 scalars, 0 bits" in habits["price"].words
+    assert "different" not in str(ac.certify(OwnSVD(1, "where"), dim=20).habits[0])
+
+
 def test_a_k_that_is_no_support_and_a_rotation_are_acquitted():
     assert ac.certify(HeadTail(3), dim=DIM).ok
     assert ac.certify(Rotated(), dim=16).ok
@@ -233,6 +261,14 @@ def test_another_claim_can_be_tried():
     for claim in (0.0, 1.5, -1, True, "1"):
         with pytest.raises(ValueError, match=r"claim=\.\.\."):
             ac.certify(ac.TopK(3), dim=DIM, claim=claim)
+
+
+def test_without_hints_the_search_is_on_its_own():
+    """The worst x of a threshold is d - 1 entries just under it: told, it is attained; alone, it is still come near."""
+    target = ac.RelativeThreshold(0.5)
+    told, alone = (ac.certify(target, dim=DIM, hints=hints) for hints in (True, False))
+    assert "its own worst case" in told.how and "its own worst case" not in alone.how
+    assert told.tightness > alone.tightness - 1e-9 and told.ok and alone.ok
 
 
 def test_the_report_and_the_plain_form_say_the_same():
