@@ -104,15 +104,10 @@ class _Case:
         return (3, self.workers, self.dim) if isinstance(self.target, Estimator) else (3, self.dim)
 
 
-<<<<<<< HEAD
-def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, workers: int = 4) -> Certificate:
-    """Try what a compressor, an unbiased compressor, a three point map or MARINA claims on R^dim.
-=======
 def certify(
     target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, workers: int = 4, hints: bool = True
 ) -> Certificate:
-    """Try what a compressor, an unbiased compressor or a three point map claims on R^dim.
->>>>>>> court
+    """Try what a compressor, an unbiased compressor, a three point map or MARINA claims on R^dim.
 
     Structured inputs, those that the target itself names as its worst and, up to three coordinates, all small integer
     ones are climbed from, first in a smoothed landscape, by gradients where there are any. The witness is judged on
@@ -121,14 +116,10 @@ def certify(
     keep the habits of `adacgd.habits`.
 
     claim: an alpha, an omega or an `AB` to be tried in place of the target's own. workers: how many share the
-<<<<<<< HEAD
     randomness, for targets that do (Perm-K), and how many there are where the law is one of their mean (MARINA).
-    Raises ValueError without 64-bit mode: rounding of float32 is of the size of what is certified.
-=======
-    randomness, for targets that do (Perm-K). hints: whether the search may start where the target itself, by `worst`,
-    says that it is worst; without, a verdict says what the search can find alone. Raises ValueError without 64-bit
-    mode: rounding of float32 is of the size of what is certified.
->>>>>>> court
+    hints: whether the search may start where the target itself, by `worst`, says that it is worst; without, a verdict
+    says what the search can find alone. Raises ValueError without 64-bit mode: rounding of float32 is of the size of
+    what is certified.
     """
     if not jax.config.read("jax_enable_x64"):
         raise ValueError(
