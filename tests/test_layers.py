@@ -41,6 +41,7 @@ ORDER = [
     "adacgd.compressors",
     "adacgd.mechanisms",
     "adacgd.adaptive",
+    "adacgd.energy",
     "adacgd.three_point",
     "adacgd.wire",
     "adacgd.form",
@@ -61,6 +62,7 @@ ORDER = [
     "adacgd.trace",
     "adacgd.host",
     "adacgd.grid",
+    "adacgd.stability",
     "adacgd",
 ]
 
