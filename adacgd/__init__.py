@@ -47,6 +47,7 @@ from adacgd.compressors import (
     Unbiased,
 )
 from adacgd.cost import Cost
+from adacgd.energy import Energy
 from adacgd.estimators import Estimator
 from adacgd.feedback import DCGD, DIANA, EF14, EControl
 from adacgd.grid import Grid, sweep
@@ -57,6 +58,7 @@ from adacgd.mechanisms import AB, CLAG, EF21, GD, LAG, ThreePoint
 from adacgd.module import module, static
 from adacgd.oracles import PAGE, Minibatch, Momentum, Oracle
 from adacgd.participation import Sampled
+from adacgd.stability import Edge, stability_edge
 from adacgd.three_point import (
     Ada3PC,
     EF21Plus,
@@ -98,6 +100,8 @@ __all__ = [
     "Draw",
     "EControl",
     "EF21Plus",
+    "Edge",
+    "Energy",
     "Estimator",
     "FixedPoint",
     "FloatCast",
@@ -141,6 +145,7 @@ __all__ = [
     "certify",
     "module",
     "simulate",
+    "stability_edge",
     "static",
     "sweep",
     "theory",

@@ -172,6 +172,8 @@ def maps(dim: int) -> dict[str, Any]:
         "AdaCGD, large zeta": ac.AdaCGD([ac.TopK(1), ac.TopK(k)], 64.0),
         "AdaCGD, quantisers": ac.AdaCGD([ac.Shrunk(ac.QSGD(1)), ac.Shrunk(ac.QSGD(3))], 1.0),
         "AdaCGD, random": ac.AdaCGD([ac.ContractiveRandK(1), ac.ContractiveRandK(k)], 1.0),
+        "energy, small zeta": ac.Energy(k / dim, 0.5),
+        "energy, large zeta": ac.Energy(k / dim, 64.0),
         "3PCv1": ac.ThreePCv1(ac.TopK(k)),
         "3PCv2": ac.ThreePCv2(ac.RandK(k), ac.ContractiveRandK(k)),
         "3PCv3": ac.ThreePCv3(ac.CLAG(ac.TopK(k), 0.5), ac.TopK(k)),
@@ -189,7 +191,7 @@ def maps(dim: int) -> dict[str, Any]:
 # Nor where a second Top-K follows (v3), and what attains v5 and EF21+ with Top-K is no point that the search meets:
 # tests/test_three_point.py has it.
 TIGHT_A = (*[name for name in maps(12) if name.startswith("EF21,")], "CLAG, small zeta", "AdaCGD, small zeta",
-           "AdaCGD, random", "3PCv2", "3PCv4", "EF21+, rand", "Ada3PC")  # fmt: skip
+           "AdaCGD, random", "energy, small zeta", "3PCv2", "3PCv4", "EF21+, rand", "Ada3PC")  # fmt: skip
 TIGHT_B = (*TIGHT_A, "LAG", "AdaCGD, quantisers", "3PCv1")
 
 

@@ -49,6 +49,7 @@ ORDER = [
     "adacgd.compressors",
     "adacgd.mechanisms",
     "adacgd.adaptive",
+    "adacgd.energy",
     "adacgd.three_point",
     "adacgd.wire",
     "adacgd.form",

@@ -61,6 +61,7 @@ MAPS: dict[str, tuple[Any, bool]] = {
     "3pcv5 sign, random own coin": (ac.ThreePCv5(ac.Sign(), 0.6, common_coin=False), False),
     "ef21+ top-2": (ac.EF21Plus(ac.TopK(2)), False),
     "ef21+ contractive rand-2": (ac.EF21Plus(ac.ContractiveRandK(2)), False),
+    "energy": (ac.Energy(0.5, 0.4), True),
     "ada3pc": (ac.Ada3PC([ac.EF21(ac.TopK(1)), ac.ThreePCv4(ac.TopK(1), ac.TopK(1))], 0.3), False),
     "ada3pc, random": (
         ac.Ada3PC([ac.LAG(1.0), ac.ThreePCv5(ac.TopK(1), 0.3), ac.ThreePCv2(ac.RandK(2), ac.TopK(1))], 0.5),
