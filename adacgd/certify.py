@@ -184,7 +184,7 @@ def _case(target: Any, dim: int, workers: int, claim: Any, hints: bool = True) -
         A_, B_ = jnp.asarray(A, float), jnp.asarray(B, float)
         if isinstance(target, Estimator):
             apart = getattr(target.constants(dim, **told), "spread", "L_plus") == "L_pm"
-            of_mean = MeanLaw(target, A_, B_, _hints(parts, dim), apart, dim, workers)
+            of_mean = MeanLaw(target, A_, B_, _hints(parts, dim, hints), apart, dim, workers)
             spread = "(mean|x_i - y_i|^2 - |mean(x_i - y_i)|^2)" if apart else "mean|x_i - y_i|^2"
             words = f"E|g^+ - mean x_i|^2 <= (1 - A)|g - mean y_i|^2 + B {spread}, A = {A:.6g}, B = {B:.6g}"
             return _Case(target, dim, workers, of_mean, 1.0, RESOLUTION_OF_MAPS, words)
