@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from adacgd.adaptive import TopKLadder, tabulated
-from adacgd.compressors.base import Compressor, Draw, Message, NoFormat, Unbiased, refuse_state, shared_with
+from adacgd.compressors.base import Compressor, Draw, Message, Unbiased, no_bytes, refuse_state, shared_with
 from adacgd.form import checked, require_modules, traceable
 from adacgd.mechanisms import AB, ThreePoint
 from adacgd.module import module
@@ -37,7 +37,7 @@ class Estimator(abc.ABC):
 
     def sends(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> Sent:
         """What travels in the message of `step` with the same arguments. Raises TypeError where no bytes are known."""
-        raise NoFormat(f"{type(self).__name__} has no byte format; give it a method `sends` (docs/wire.md).")
+        no_bytes(self)
 
     @abc.abstractmethod
     def constants(self, dim: int) -> Any:

@@ -18,10 +18,10 @@ import numpy as np
 from adacgd.compressors.base import (
     Compressor,
     Message,
-    NoFormat,
     alpha_of,
     fetch,
     format_of,
+    no_bytes,
     require_contractive,
     require_nonnegative,
     settled,
@@ -80,7 +80,7 @@ class ThreePoint(abc.ABC):
 
         An own map that has bytes builds it of `towards`, `added`, `fresh` and `whole`, with the draws of its call.
         """
-        raise NoFormat(f"{type(self).__name__} has no byte format; give it a method `sends` (docs/wire.md).")
+        no_bytes(self)
 
 
 class Ladder(NamedTuple):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adacgd.compressors.base import Compressor, Draw, Stateful, Unbiased, as_key, fetch, format_of
+from adacgd.compressors.base import Compressor, Draw, Stateful, Unbiased, as_key, fetch, format_of, no_bytes
 from adacgd.cost import FLOAT_WIDTHS
 from adacgd.estimators import Estimator
 from adacgd.mechanisms import ThreePoint
@@ -41,13 +41,17 @@ def message(what: Any, asked: Request) -> tuple[Sent, jax.Array]:
     if asked.h is None or asked.y is None:
         raise ValueError(f"encode({what!r}, ...) is a mechanism: pass h=, what the receiver holds, and y=.")
     h, y = (vector(name, getattr(asked, name), asked.float_width, x) for name in ("h", "y"))
-    require_formats(what, x.size, 8 * x.dtype.itemsize, asked.workers)
+    draw, width = asked.key, 8 * x.dtype.itemsize
     if isinstance(what, ThreePoint):
-        return what.sends(as_key(asked.key), h, y, x, **shared_of(what, asked)), x
-    draw, state = asked.key, what.init(h) if asked.state is None else asked.state
+        shared = shared_of(what, asked)
+        require_formats(what, x.size, width, asked.workers)
+        return what.sends(as_key(draw), h, y, x, **shared), x
     if not isinstance(draw, Draw):
-        draw = Draw(as_key(asked.key), **{"round": 0, **shared_of(what, asked)})
-    return what.sends(draw, state, h, y, x), x
+        if asked.state is not None:
+            raise ValueError(f"encode({what!r}, ..., state=...): pass as key the Draw that its step was given.")
+        draw = Draw(as_key(draw), **{"round": 0, **shared_of(what, asked)})
+    require_formats(what, x.size, width, draw.workers)
+    return what.sends(draw, what.init(h) if asked.state is None else asked.state, h, y, x), x
 
 
 def of_compressor(what: Any, x: jax.Array, asked: Request) -> Step:
@@ -80,6 +84,8 @@ def shared_of(what: Any, asked: Request) -> dict[str, Any]:
 
 def require_formats(what: Any, dim: int, width: int, workers: int | None) -> None:
     """All parts of a mechanism have one, also those that this message does not use. Raises TypeError."""
+    if isinstance(what, ThreePoint) and type(what).sends is ThreePoint.sends:
+        no_bytes(what)
     for f in dataclasses.fields(what) if dataclasses.is_dataclass(what) else ():
         value = getattr(what, f.name)
         for part in value if isinstance(value, tuple) else (value,):

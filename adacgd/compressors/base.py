@@ -308,6 +308,11 @@ class NoFormat(TypeError):
     """It has no byte format, so that its price is taken as claimed."""
 
 
+def no_bytes(mechanism: Any) -> NoReturn:
+    """Refuse to write what does not say what it sends. Raises NoFormat."""
+    raise NoFormat(f"{type(mechanism).__name__} has no byte format; give it a method `sends` (docs/wire.md).")
+
+
 def format_of(part: Any, dim: int, float_width: int, workers: int | None = None) -> Format:
     """`part.format(...)`, told the number of workers where the part shares randomness. Raises NoFormat."""
     if isinstance(part, type):
