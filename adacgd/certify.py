@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from adacgd import habits
-from adacgd.compressors.base import Compressor, Unbiased, alpha_of, as_key, omega_of
+from adacgd.compressors.base import Compressor, Unbiased, alpha_of, as_key, omega_of, refuse_state
+from adacgd.estimators import Estimator
 from adacgd.evidence import MARGIN, SIGMAS, Exact, Measured, best_of, bias, enumerated, is_deterministic, weigh
 from adacgd.form import require_modules, traceable
 from adacgd.habits import Finding
-from adacgd.laws import Law, Relative, ThreePointLaw, ask, is_differentiable, search
+from adacgd.laws import SMOOTH_STEPS, STEPS, Law, MeanLaw, Relative, ThreePointLaw, ask, is_differentiable, search
 from adacgd.mechanisms import AB, ThreePoint
 
 SEARCH_DRAWS = 64  # of a random target, the same for every input while searching
-STEPS = 300
 RESOLUTION = 0.02  # of alpha or omega: an interval so narrow shows a constant that is 5 % better than the truth
 RESOLUTION_OF_MAPS = 0.001  # of left over right, in which 5 % of A or B may be less than 1 %
 GRID = {1: 2, 2: 6, 3: 2}  # of x of so many coordinates all are tried with integer entries up to this
@@ -93,19 +93,33 @@ class _Case:
     resolution: float
     words: str
 
+    @property
+    def of_three(self) -> bool:
+        """Whether an input is h, y, x."""
+        return isinstance(self.target, ThreePoint | Estimator)
 
-def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, workers: int = 4) -> Certificate:
-    """Try what a compressor, an unbiased compressor or a three point map claims on R^dim.
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of h, y, x together; of all workers where the law is one of their mean."""
+        return (3, self.workers, self.dim) if isinstance(self.target, Estimator) else (3, self.dim)
+
+
+def certify(
+    target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, workers: int = 4, hints: bool = True
+) -> Certificate:
+    """Try what a compressor, an unbiased compressor, a three point map or MARINA claims on R^dim.
 
     Structured inputs, those that the target itself names as its worst and, up to three coordinates, all small integer
-    ones are climbed from, by gradients where there are any. The witness is judged on fresh draws, or exactly where
-    the target enumerates its outcomes. The claim is convicted only when the lower end of a 4-standard-error interval
-    lies above it by 1e-9, twice. An unbiased compressor must also be unbiased, and all must keep the habits of
-    `adacgd.habits`.
+    ones are climbed from, first in a smoothed landscape, by gradients where there are any. The witness is judged on
+    fresh draws, or exactly where the target enumerates its outcomes. The claim is convicted only when the lower end of
+    a 4-standard-error interval lies above it by 1e-9, twice. An unbiased compressor must also be unbiased, and all must
+    keep the habits of `adacgd.habits`.
 
     claim: an alpha, an omega or an `AB` to be tried in place of the target's own. workers: how many share the
-    randomness, for targets that do (Perm-K). Raises ValueError without 64-bit mode: rounding of float32 is of the size
-    of what is certified.
+    randomness, for targets that do (Perm-K), and how many there are where the law is one of their mean (MARINA).
+    hints: whether the search may start where the target itself, by `worst`, says that it is worst; without, a verdict
+    says what the search can find alone. Raises ValueError without 64-bit mode: rounding of float32 is of the size of
+    what is certified.
     """
     if not jax.config.read("jax_enable_x64"):
         raise ValueError(
@@ -116,14 +130,14 @@ def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, work
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise ValueError(f"certify({name}=...) must be an integer of at least 1, got {value!r}.")
     dim = int(dim)
-    case = _case(target, dim, workers, claim)
+    case = _case(target, dim, workers, claim, hints)
     require_modules(target, "certify(target=...)")
-    vectors = (jnp.zeros(dim),) * (3 if isinstance(target, ThreePoint) else 1)
+    vectors = (jnp.zeros(dim),) * (3 if case.of_three else 1)
     traceable(f"certify({target!r})", lambda k: ask(target, k, vectors, workers), as_key(key))
     search_key, judge_key, appeal_key, habit_key = (jax.random.fold_in(as_key(key), i) for i in range(4))
     deterministic = is_deterministic(case.law, search_key, dim)
     ascend = is_differentiable(case.law, search_key, dim)
-    candidates = search(case.law, search_key, dim, 1 if deterministic else SEARCH_DRAWS, STEPS, ascend)
+    candidates = search(case.law, search_key, dim, 1 if deterministic else SEARCH_DRAWS, ascend)
     z = best_of(case.law, judge_key, candidates)
     found, exact = _judged(case, jax.random.fold_in(judge_key, 1), z)
     kept = habits.of(target, habit_key, dim, workers)
@@ -133,8 +147,8 @@ def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, work
         reason = _objection(case, again, exact, appeal_key, deterministic)
         found = again if again.draws >= found.draws else found
     reason = reason or next((f"{f.habit}: {f.words}" for f in kept if f.ok is False), "")
-    sought = "structured panel, " + ("its own worst case, " if len(case.law.hints) else "")  # type: ignore[attr-defined]
-    climbed = ("gradient ascent, " if ascend else "") + "hill and coordinate climbing"
+    sought = "structured panel, " + ("its own worst case, " if hints and len(case.law.hints) else "")  # type: ignore[attr-defined]
+    climbed = f"smoothed {'gradient' if ascend else 'random'} ascent, hill and coordinate climbing"
     return Certificate(
         ok=not reason,
         target=repr(target),
@@ -143,37 +157,45 @@ def certify(target: Any, dim: int = 20, key: Any = 0, *, claim: Any = None, work
         claimed=case.claimed,
         worst=found.mean,
         stderr=found.stderr,
-        witness=tuple(np.asarray(z).reshape(3, dim)) if isinstance(target, ThreePoint) else np.asarray(z),
+        witness=tuple(np.asarray(z).reshape(case.shape)) if case.of_three else np.asarray(z),
         reason=reason,
-        inputs=case.law.starts(search_key, dim).shape[0] + len(candidates) // 2 * STEPS,
+        inputs=case.law.starts(search_key, dim).shape[0] + len(candidates) // 2 * (SMOOTH_STEPS + STEPS),
         draws=found.draws,
         how=sought + climbed + (f"; all {exact.size} outcomes of the witness" if exact else ""),
         habits=kept,
     )
 
 
-def _case(target: Any, dim: int, workers: int, claim: Any) -> _Case:
+def _case(target: Any, dim: int, workers: int, claim: Any, hints: bool = True) -> _Case:
     if isinstance(target, Compressor):
         alpha = alpha_of(target, dim, workers) if claim is None else _claimed(claim, "an alpha in (0, 1]", 0, 1)
-        law = Relative(target, _hints([target], dim), workers)
+        law = Relative(target, _hints([target], dim, hints), workers)
         return _Case(target, dim, workers, law, 1 - alpha, RESOLUTION * alpha, "E|C(x) - x|^2 <= (1 - alpha) |x|^2")
     if isinstance(target, Unbiased):
         omega = omega_of(target, dim, workers) if claim is None else _claimed(claim, "an omega >= 0", -1e-300)
-        law = Relative(target, _hints([target], dim), workers)
+        law = Relative(target, _hints([target], dim, hints), workers)
         return _Case(target, dim, workers, law, omega, RESOLUTION * omega, "E Q(x) = x, E|Q(x) - x|^2 <= omega |x|^2")
-    if isinstance(target, ThreePoint):
-        told = {"workers": workers} if target.shares_randomness else {}
+    if isinstance(target, ThreePoint) or (isinstance(target, Estimator) and target.of_mean):
+        told = {"workers": workers} if getattr(target, "shares_randomness", False) else {}
         if claim is not None and not isinstance(claim, AB):
             raise ValueError(f"certify(claim=...) must be an AB(A, B) for a three point map, got {claim!r}.")
         A, B, *_ = target.constants(dim, **told) if claim is None else claim
         parts = [p for p in jax.tree.leaves(target, is_leaf=_is_part) if _is_part(p)]
         A_, B_ = jnp.asarray(A, float), jnp.asarray(B, float)
+        if isinstance(target, Estimator):
+            apart = getattr(target.constants(dim, **told), "spread", "L_plus") == "L_pm"
+            of_mean = MeanLaw(target, A_, B_, _hints(parts, dim, hints), apart, dim, workers)
+            spread = "(mean|x_i - y_i|^2 - |mean(x_i - y_i)|^2)" if apart else "mean|x_i - y_i|^2"
+            words = f"E|g^+ - mean x_i|^2 <= (1 - A)|g - mean y_i|^2 + B {spread}, A = {A:.6g}, B = {B:.6g}"
+            return _Case(target, dim, workers, of_mean, 1.0, RESOLUTION_OF_MAPS, words)
         shares = jnp.array(_shares(target, A))
-        of_three: Law = ThreePointLaw(target, A_, B_, _hints(parts, dim), shares, dim, workers)
+        of_three: Law = ThreePointLaw(target, A_, B_, _hints(parts, dim, hints), shares, dim, workers)
         words = f"E|C_(h,y)(x) - x|^2 <= (1 - A)|h - y|^2 + B|x - y|^2, A = {A:.6g}, B = {B:.6g}"
         return _Case(target, dim, workers, of_three, 1.0, RESOLUTION_OF_MAPS, words)
+    refuse_state("certify(target=...)", target)
+    why = " (an estimator with a memory of its own has no law of one message)" if isinstance(target, Estimator) else ""
     raise TypeError(
-        f"certify takes a Compressor, an Unbiased compressor or a ThreePoint map, got {type(target).__name__}."
+        f"certify takes a Compressor, an Unbiased compressor or a ThreePoint map, got {type(target).__name__}{why}."
     )
 
 
@@ -187,9 +209,10 @@ def _is_part(value: Any) -> bool:
     return isinstance(value, Compressor | Unbiased)
 
 
-def _hints(parts: list[Any], dim: int) -> jax.Array:
+def _hints(parts: list[Any], dim: int, told: bool) -> jax.Array:
     """(count, d): what the parts call their worst case, and all small integer vectors of few coordinates."""
     rows = [worst for part in parts if (worst := part.worst(dim)) is not None and np.any(worst)]
+    rows = rows if told else [np.ones(dim)] * len(rows)  # which the panel has too: no program is compiled anew
     most = GRID.get(dim, 0)
     rows += [np.array(x, float) for x in itertools.product(range(-most, most + 1), repeat=dim if most else 0) if any(x)]
     return jnp.asarray(np.array(rows, float).reshape(-1, dim))
@@ -206,7 +229,7 @@ def _shares(target: ThreePoint, A: float) -> list[float]:
 
 def _judged(case: _Case, key: jax.Array, z: jax.Array) -> tuple[Measured, Exact | None]:
     found = weigh(case.law, key, z, case.claimed, case.resolution)
-    if isinstance(case.target, ThreePoint):
+    if case.of_three:
         return found, None
     exact = enumerated(case.target, key, np.asarray(z), case.workers)
     return (found if exact is None or exact.words else Measured(exact.error, 0.0, found.draws)), exact

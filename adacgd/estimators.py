@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from adacgd.adaptive import TopKLadder, tabulated
-from adacgd.compressors.base import Compressor, Draw, Message, Unbiased
+from adacgd.compressors.base import Compressor, Draw, Message, Unbiased, refuse_state
 from adacgd.form import checked, require_modules, traceable
 from adacgd.mechanisms import AB, ThreePoint
 from adacgd.module import module
@@ -36,7 +36,7 @@ class Estimator(abc.ABC):
 
     @abc.abstractmethod
     def constants(self, dim: int) -> Any:
-        """(A, B) of theory.md section 2, or what else a theorem of `adacgd.theory` asks for, or `theory.Unproved`."""
+        """(A, B) of theory.md section 2, or what else a theorem of `adacgd.theory` asks for, or `theory.NoTheorem`."""
 
     def shift(self, memory: Any, h: jax.Array) -> jax.Array | None:
         """What stands for h_i where a theorem measures mean |h_i - grad f_i(x*)|^2, (d,); None where none does."""
@@ -77,6 +77,7 @@ def lifted(link: Any, where: str, dim: int, dtype: Any, owner: str = "simulate")
     if isinstance(link, Compressor | Unbiased):
         wrapped = f"EF21({link!r})" if isinstance(link, Compressor) else f"EF21(Shrunk({link!r}))"
         raise TypeError(f"{owner}({where}={link!r}) is a compressor, not a mechanism; use {wrapped}.")
+    refuse_state(f"{owner}({where}=...)", link)
     if isinstance(link, type):
         raise TypeError(f"{owner}({where}=...) takes an object, got the class {link.__name__}; call it first.")
     if not isinstance(link, Estimator | ThreePoint):

@@ -23,7 +23,7 @@ from adacgd.estimators import Estimator
 from adacgd.form import checked
 from adacgd.mechanisms import compressed, compressor_of, single
 from adacgd.module import module
-from adacgd.theory.constants import ContractiveDCGD, DCGDConstants, DianaConstants, Unproved
+from adacgd.theory.constants import ContractiveDCGD, DCGDConstants, DianaConstants, EF14Constants, NoTheorem
 
 
 def sent_by(owner: Any, part: Any, draw: Draw, x: jax.Array) -> Message:
@@ -62,13 +62,14 @@ class DCGD(Estimator):
         """omega of an unbiased compressor; alpha of a contractive one, which a theorem covers for one worker alone."""
         if isinstance(self.compressor, Unbiased):
             if self.compressor.shares_randomness:
-                return Unproved("DCGD with draws that the workers share: its theorem asks for independent Q_i.")
+                return NoTheorem("DCGD", "its Q_i must be independent, and these share their draws.")
             return DCGDConstants(omega_of(self.compressor, dim, workers), workers or 1)
         alpha = alpha_of(compressor_of("DCGD", "compressor", self.compressor), dim, workers)
         if workers is not None and workers > 1:
-            return Unproved(
-                "DCGD with a biased compressor and several workers: it can diverge at every step (theory.md 2); use "
-                f"EF21({self.compressor!r}), or an unbiased compressor."
+            return NoTheorem(
+                "DCGD",
+                "with a biased compressor and several workers it can diverge at every step (theory.md 2); use "
+                f"EF21({self.compressor!r}), or an unbiased compressor.",
             )
         return ContractiveDCGD(alpha)
 
@@ -100,9 +101,11 @@ class EF14(Estimator):
         return sent._replace(value=sent.value / draw.stepsize), compensated - sent.value
 
     def constants(self, dim: int, workers: int | None = None) -> Any:
-        """None by which a step could be chosen: theory.md has the exact worst case of one worker only (3.3)."""
-        alpha_of(compressor_of("EF14", "compressor", self.compressor), dim, workers)
-        return Unproved("EF14: no step is proved here for it; theory.tight_stepsize covers one worker (theory.md 3.3).")
+        """alpha, for the tight rate of one worker (theory.md 3.3); more have no theorem."""
+        alpha = alpha_of(compressor_of("EF14", "compressor", self.compressor), dim, workers)
+        if workers is not None and workers > 1:
+            return NoTheorem("EF14", "its exact rate is one for a single worker (theory.md 3.3); use EF21.")
+        return EF14Constants(alpha)
 
 
 @module
@@ -133,9 +136,9 @@ class EControl(Estimator):
         return sent._replace(value=h + moved), memory + (x - h) - moved
 
     def constants(self, dim: int, workers: int | None = None) -> Any:
-        """Those of EF21 where eta = 0; with eta > 0 its rate is the paper's and was not re-proved here."""
+        """None: the rate is the paper's and was not proved again here."""
         alpha_of(compressor_of("EControl", "compressor", self.compressor), dim, workers)
-        return Unproved("EControl: its rate (eta of order alpha, gamma of order alpha/L) is not re-proved here.")
+        return NoTheorem("EControl", "its rate is the paper's: eta of order alpha, gamma of order alpha/L.")
 
 
 @module
@@ -176,7 +179,7 @@ class DIANA(Estimator):
     def constants(self, dim: int, workers: int | None = None) -> Any:
         """(omega, eta, n) of theory.md 2. Raises ValueError where eta > 1/(1 + omega)."""
         if self.unbiased.shares_randomness:
-            return Unproved("DIANA with draws that the workers share: its theorem asks for independent Q_i.")
+            return NoTheorem("DIANA", "its Q_i must be independent, and these share their draws.")
         omega, n = omega_of(self.unbiased, dim, workers), workers or 1
         eta = float(single("DIANA", "eta", self._eta(dim, n)))
         if eta > (1 + 1e-12) / (1 + omega):

@@ -120,7 +120,7 @@ def sweep(
         rehearse_links(asked[block[0]], "sweep")
     for block in blocks:
         settings = _stacked([asked[i].setting for i in block])
-        carry, *costs = loop.begin_many(problem, settings, start)
+        carry, *costs = loop.begin_many(problem, settings, start, init=init)
         costs = jax.device_get(costs)
         drive = Drive(loop.stretch_many, problem, settings, carry, (_padded(len(block)),))
         whole = drive.run(0, rounds, record_every, None)
@@ -188,7 +188,8 @@ def _multiple(value: Any) -> float:
 
 def _theory(request: Request, regime: str) -> float:
     unit = _ask(request)
-    return theory_stepsize(request.problem.smoothness, unit.constants[0], regime, unit.constants[1])
+    kind: Any = {"form": request.form, "momentum": request.momentum, "prox": unit.setting.server.prox}
+    return theory_stepsize(request.problem.smoothness, unit.constants[0], regime, unit.constants[1], **kind)
 
 
 def _blocks(asked: list[Asked]) -> list[list[int]]:

@@ -9,9 +9,12 @@ import numpy as np
 
 from adacgd import wire
 from adacgd.compressors.base import Coded, Message
+from adacgd.estimators import Estimator
+from adacgd.infinities import svd_of_infinity
 from adacgd.laws import ask, panel, told
 from adacgd.mechanisms import ThreePoint
 
+CALLS = 64  # with one key
 ROWS = 64  # that are mapped over at once
 
 
@@ -52,7 +55,7 @@ class _Court(NamedTuple):
     @property
     def is_map(self) -> bool:
         """Whether it takes h and y too."""
-        return isinstance(self.target, ThreePoint)
+        return isinstance(self.target, ThreePoint | Estimator)
 
     def plain(self, x: jax.Array) -> Message:
         """Operation by operation."""
@@ -81,10 +84,13 @@ def _zero(court: _Court) -> Finding:
 
 
 def _same_key(court: _Court) -> Finding:
-    """Called twice, compiled not at all: a part that looks at global state answers otherwise the second time."""
-    first, second = (np.asarray(court.plain(court.inputs[5]).value) for _ in range(2))
-    good = np.array_equal(first, second, equal_nan=True)
-    return Finding("the key decides", good, "" if good else "two calls with one key differ: it depends on other state")
+    """Called CALLS times, compiled not at all: a part that looks at global state answers otherwise some time."""
+    first = np.asarray(court.plain(court.inputs[5]).value)
+    for i in range(2, CALLS + 1):
+        if not np.array_equal(np.asarray(court.plain(court.inputs[5]).value), first, equal_nan=True):
+            words = f"call {i} differs from the first, with the same key: it depends on other state"
+            return Finding("the key decides", False, words)
+    return Finding("the key decides", True, "")
 
 
 def _routes(court: _Court) -> Finding:
@@ -115,6 +121,12 @@ def _not_finite(court: _Court) -> Finding:
     keys = jax.random.split(court.key, ROWS)
     for bad in (jnp.nan, jnp.inf):
         x = court.inputs[5].at[0].set(bad)
+        met = svd_of_infinity(lambda x: court.mapped(keys, jnp.broadcast_to(x, (ROWS, x.size))), x)
+        if met:
+            remedy = "decompose jnp.where(jnp.all(jnp.isfinite(x)), x, 0) and return NaN where x was not finite"
+            return Finding("NaN and infinity are shown", False, f"an SVD of {bad} may never return; {remedy}")
+        if met is None:
+            return Finding("NaN and infinity", None, "not tried: an SVD in a loop might never return from them")
         sent = np.asarray(court.mapped(keys, jnp.broadcast_to(x, (ROWS, x.size))).value)
         if np.all(np.isfinite(sent)) and np.any(sent[:, 0] != 0):
             return Finding("NaN and infinity are shown", False, f"{bad} arrives as {sent[:, 0].max():.3g}")
@@ -134,7 +146,7 @@ def _support(court: _Court) -> Finding:
 def _price(court: _Court) -> Finding:
     """The bytes of a message, less header and padding, are its claimed cost; and they tell its value, bit for bit."""
     if not _has_format(court.target):
-        return Finding("price", None, "taken as claimed: it has no byte format")
+        return Finding("price", None, "taken as claimed: it has no byte format" + _unpriced(court))
     private, shared = told(court.target, court.key, court.workers)
     dim = court.inputs.shape[1]
     for x in (jnp.zeros(dim), *court.inputs, court.inputs[5].at[0].set(jnp.nan)):
@@ -151,8 +163,21 @@ def _price(court: _Court) -> Finding:
     return Finding("the price is that of the bytes", True, "")
 
 
+def _unpriced(court: _Court) -> str:
+    """What an own price should be asked: how more different numbers than it has scalars fit into its bits; or ""."""
+    for i, x in enumerate(court.inputs):
+        message = court.compiled(x)
+        scalars, bits = (int(c) for c in message.cost)
+        numbers = len(np.unique(np.abs(value := np.asarray(message.value))[value != 0]))
+        if numbers > scalars and not court.is_map:
+            return f"; of input {i} of the panel {numbers} different numbers arrive for {scalars} scalars, {bits} bits"
+    return ""
+
+
 def _has_format(target: Any) -> bool:
     """Whether `wire` can write it: a compressor with a layout, or a map that chooses among such."""
+    if isinstance(target, Estimator):
+        return False
     if not isinstance(target, ThreePoint):
         return isinstance(target, Coded)
     ladder = target.ladder()

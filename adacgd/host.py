@@ -104,7 +104,7 @@ def simulate(
     if start is None:
         first = starting_point(problem, x0)
         rehearse_links(asked, "simulate")
-        carry, *costs = loop.begin_one(problem, asked.setting, first)
+        carry, *costs = loop.begin_one(problem, asked.setting, first, init=init)
         initial = initial_cost(asked, *jax.device_get(costs))
     else:
         if x0 is not None:
@@ -234,7 +234,6 @@ def ask(
         server=_server(owner, request),
         star=() if x_star is None else (jnp.asarray(x_star, dtype),),
         form=request.form,
-        init=request.init,
     )
     return Asked(request, constants, setting, tolerance, verify)
 
@@ -395,7 +394,7 @@ def outcome_of(carry: Carry) -> Outcome:
 def initial_cost(asked: Asked, up: Cost, down: Cost) -> InitialCost:
     """What was sent before round 0: of every worker alike, or (n,) counts where messages differ."""
     broadcast = Cost(*(int(count) for count in down))
-    alike = asked.setting.init != "compressed"
+    alike = asked.request.init != "compressed"
     each: Any = [int(count[0]) if alike else np.asarray(count, np.int64) for count in jax.device_get(up)]
     return InitialCost(Cost(*each), broadcast)
 

@@ -11,18 +11,35 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from adacgd.compressors.base import Compressor, Message, Unbiased, sq
+from adacgd.compressors.base import Compressor, Draw, Message, Unbiased, sq
+from adacgd.estimators import Estimator
 from adacgd.form import checked
 from adacgd.mechanisms import ThreePoint
 from adacgd.module import module, static
 
 CLIMBERS = 32  # of the starts, the best, that climb
+SMOOTH_STEPS = 1000  # in the smoothed landscape
+STEPS = 300  # of climbing after it
+COPIES = 4  # of each climber, around it, whose gradients are averaged
+WIDEST, NARROWEST = 0.3, 1e-4  # how far around, in units of the root mean square of the input
 
 
 def ask(target: Any, key: jax.Array, vectors: tuple[jax.Array, ...], workers: int) -> Message:
     """The message of a compressor or a map, as worker 0 of `workers` where the target shares randomness."""
+    if isinstance(target, Estimator):
+        private, common = jax.random.split(key)
+        return said(target, private, common, jnp.int32(0), workers, vectors)
     private, shared = told(target, key, workers)
     return checked(target, target(private, *vectors, **shared), vectors[-1])
+
+
+def said(
+    target: Estimator, private: jax.Array, common: jax.Array, worker: Any, workers: int, vectors: tuple[jax.Array, ...]
+) -> Message:
+    """The message of an estimator that remembers nothing but what h tells."""
+    h, y, x = vectors
+    draw = Draw(private, common, jnp.int32(0), worker, workers, jnp.zeros_like(x), jnp.ones((), x.dtype))
+    return checked(target, target.step(draw, target.init(h), h, y, x)[0], x)
 
 
 def told(target: Any, key: jax.Array, workers: int) -> tuple[jax.Array, dict[str, Any]]:
@@ -118,6 +135,45 @@ class ThreePointLaw(Law):
         return jax.vmap(lambda row: jax.vmap(lambda s: point(row, s))(self.shares))(rows).reshape(-1, 3 * dim)
 
 
+@module
+class MeanLaw(Law):
+    """E|mean g_i^+ - mean x_i|^2 / ((1 - A)|mean h_i - mean y_i|^2 + B spread), spread = mean|x_i - y_i|^2.
+
+    Of constants for L_pm the spread is less |mean(x_i - y_i)|^2. z is all h_i, all y_i, all x_i in a row.
+    """
+
+    target: Estimator
+    A: jax.Array
+    B: jax.Array
+    hints: jax.Array  # (count, d), differences x_i - h_i that are tried besides the panel
+    apart: bool = static()  # constants for L_pm
+    dim: int = static()
+    workers: int = static()
+
+    def measure(self, key: jax.Array, z: jax.Array) -> jax.Array:
+        """Of one draw of all workers."""
+        h, y, x = z.reshape(3, self.workers, self.dim)
+        private, common = jax.random.split(key)
+        one = lambda i, *v: said(self.target, jax.random.fold_in(private, i), common, i, self.workers, v).value
+        sent = jax.vmap(one)(jnp.arange(self.workers), h, y, x)
+        mean = lambda v: jnp.mean(v, axis=0)
+        spread = jnp.mean(sq(x - y)) - (sq(mean(x - y)) if self.apart else 0)
+        right = (1 - self.A) * sq(mean(h) - mean(y)) + self.B * spread
+        floor = (8 * jnp.finfo(z.dtype).eps) ** 2 * jnp.mean(sq(h) + sq(y) + sq(x))  # what rounding leaves
+        left = sq(mean(sent) - mean(x))
+        return jnp.where(left <= floor, 0, left / jnp.maximum(right, floor))
+
+    def starts(self, key: jax.Array, dim: int) -> jax.Array:
+        """Each worker's x - h a hint or from the panel, turned by one place a worker; y where Young's inequality is
+        tight, at h, at x and between."""
+        rows = jnp.concatenate([self.hints, panel(key, dim)])
+        h = jax.random.normal(jax.random.fold_in(key, 2), (self.workers, dim)) * 0.1
+        turned = lambda row: jnp.stack([jnp.roll(row, i) for i in range(self.workers)])
+        point = lambda row, s: jnp.concatenate([h, h + s * turned(row), h + turned(row)]).ravel()
+        shares = jnp.array([0.0, 0.5, 0.9, 1.0])
+        return jax.vmap(lambda row: jax.vmap(lambda s: point(row, s))(shares))(rows).reshape(-1, 3 * self.workers * dim)
+
+
 def is_differentiable(law: Law, key: jax.Array, dim: int) -> bool:
     """Whether jax can differentiate `measure`: if not, the search climbs without gradients."""
     z = law.starts(key, dim)[0]
@@ -133,46 +189,85 @@ def few_of(key: jax.Array, z: jax.Array) -> jax.Array:
     return jax.random.bernoulli(key, jnp.minimum(2.0 / z.shape[1], 0.5), z.shape)
 
 
-@functools.partial(jax.jit, static_argnames=("dim", "draws", "steps", "ascend"))
-def search(law: Law, key: jax.Array, dim: int, draws: int, steps: int, ascend: bool = True) -> jax.Array:
-    """Inputs that may be the worst, (2 CLIMBERS, size) or twice as many as there are starts: the best of the starts as
-    they were, and what became of each by climbing on common draws.
+def rms(z: jax.Array) -> jax.Array:
+    """Root mean square of each row, (count, 1)."""
+    return jnp.sqrt(jnp.mean(z**2, axis=1, keepdims=True))
 
-    Steps go in turn along the gradient (with `ascend`), in a random direction, along a few coordinates, and by scaling
-    all entries up to some size together, which keeps ties; each is kept only if it climbs, and its reach adapts.
+
+@functools.partial(jax.jit, static_argnames="ascend")
+def smoothed(law: Law, key: jax.Array, z: jax.Array, steps: Any, ascend: bool) -> jax.Array:
+    """Where rows of z, (count, size), get by climbing E_e measure(z + sigma |z| e), e Gaussian, while sigma shrinks.
+
+    The worst input of a piecewise smooth map mostly lies where pieces meet: there every single gradient leads astray
+    and no step along an axis climbs, but the mean of gradients around it climbs along the ridge, whatever its axes.
+    Each step is normalised and as long as sigma, on fresh draws; the gradient is jax's own (with `ascend`), else that
+    of Gaussian smoothing, the mean of e (measure(z + sigma e) - measure(z - sigma e)), up to its length.
     """
-    start_key, draw_key, climb_key = (jax.random.fold_in(key, i) for i in range(3))
-    keys = jax.random.split(draw_key, draws)
+    copies = COPIES if ascend else 4 * COPIES
+    gradient = jax.grad(lambda z, e, k: law.measure(k, z + e))
+    difference = lambda z, e, k: (law.measure(k, z + e) - law.measure(k, z - e)) * e
+
+    def step(i: jax.Array, z: jax.Array) -> jax.Array:
+        noise_key, draw_key = jax.random.split(jax.random.fold_in(key, i))
+        size = rms(z)
+        sigma = size * WIDEST * (NARROWEST / WIDEST) ** (i / steps)
+        e = jax.random.normal(noise_key, (copies, *z.shape)) * sigma[None]
+        draws = jax.random.split(draw_key, e.shape[:2])
+        slopes = jax.vmap(jax.vmap(gradient if ascend else difference), (None, 0, 0))(z, e, draws)
+        slope = jnp.mean(jnp.nan_to_num(slopes, posinf=0, neginf=0), axis=0)
+        moved = z + sigma * slope / (rms(slope) + jnp.finfo(z.dtype).tiny)
+        return moved * size / (rms(moved) + jnp.finfo(z.dtype).tiny)
+
+    return jax.lax.fori_loop(0, steps, step, z)
+
+
+@functools.partial(jax.jit, static_argnames="draws")
+def climbed(
+    law: Law, key: jax.Array, draw_key: jax.Array, z: jax.Array, draws: int, steps: Any
+) -> tuple[jax.Array, jax.Array]:
+    """Where rows of z, (count, size), get, and their means on common draws, (count,), by steps that are kept only if
+    they climb, each with an adaptive reach: in turn in a random direction, along a few coordinates, and by scaling all
+    entries up to some size together, which keeps ties. With 0 steps the means of z."""
+    size, keys = rms(z), jax.random.split(draw_key, draws)
     mean = lambda z: jnp.mean(jax.vmap(lambda k: law.measure(k, z))(keys))
-    score = lambda z: jnp.nan_to_num(jax.vmap(mean)(z), nan=jnp.inf, posinf=jnp.inf)
-    starts = law.starts(start_key, dim)
-    first, order = jax.lax.top_k(score(starts), min(CLIMBERS, len(starts)))
-    inputs = starts[order]
-    size = jnp.sqrt(jnp.mean(inputs**2, axis=1, keepdims=True))
 
     def direction(i: jax.Array, z: jax.Array) -> jax.Array:
-        noise_key, few_key = jax.random.split(jax.random.fold_in(climb_key, i))
+        noise_key, few_key = jax.random.split(jax.random.fold_in(key, i))
         noise = jax.random.normal(noise_key, z.shape)
         few = noise * few_of(few_key, z)
         up_to = jnp.max(jnp.abs(z) * few_of(few_key, z), axis=1, keepdims=True)
         together = jnp.where(jnp.abs(z) <= up_to, z, 0) * noise[:, :1] / size
-        others = jnp.stack([noise, few, together])
-        if not ascend:
-            return others[i % 3]
-        slope = jax.lax.cond(i % 4 == 3, lambda z: jnp.nan_to_num(jax.vmap(jax.grad(mean))(z)), jnp.zeros_like, z)
-        steep = slope / (jnp.sqrt(jnp.mean(slope**2, axis=1, keepdims=True)) + jnp.finfo(z.dtype).tiny)
-        return jnp.concatenate([others, steep[None]])[i % 4]
+        return jnp.stack([noise, few, together])[i % 3] * (i > 0)
 
     def climb(i: jax.Array, best: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         z, value, reach = best
         tried = z + reach * size * direction(i, z)
-        found = score(tried)
+        found = jnp.nan_to_num(jax.vmap(mean)(tried), nan=jnp.inf, posinf=jnp.inf)
         better = found > value
         reach = jnp.where(better[:, None], reach * 1.5, reach * 0.9)
         return jnp.where(better[:, None], tried, z), jnp.where(better, found, value), jnp.clip(reach, 1e-6, 1.0)
 
-    z, _, _ = jax.lax.fori_loop(0, steps, climb, (inputs, first, jnp.full((len(inputs), 1), 0.3)))
-    return jnp.concatenate([inputs, z])
+    start = (z, jnp.full(len(z), -jnp.inf), jnp.full((len(z), 1), 0.2))  # the step 0 is none: it tells where z stands
+    return jax.lax.fori_loop(0, steps + 1, climb, start)[:2]
+
+
+def best(law: Law, draw_key: jax.Array, z: jax.Array, draws: int) -> jax.Array:
+    """The CLIMBERS best of rows of z, again from the first where they are fewer."""
+    rows = jnp.resize(z, (-(-len(z) // CLIMBERS) * CLIMBERS, z.shape[1]))
+    parts = rows.reshape(-1, CLIMBERS, z.shape[1])  # so that one program serves any count
+    value = jnp.concatenate([climbed(law, draw_key, draw_key, part, draws, 0)[1] for part in parts])
+    return rows[jax.lax.top_k(jnp.where(jnp.arange(len(rows)) < len(z), value, -jnp.inf), CLIMBERS)[1]]
+
+
+def search(law: Law, key: jax.Array, dim: int, draws: int, ascend: bool = True) -> jax.Array:
+    """Inputs that may be the worst, (2 CLIMBERS, size): the best of the starts as they were, and what became of them in
+    a smoothed landscape and then by climbing, on common draws."""
+    start_key, draw_key, climb_key, smooth_key = (jax.random.fold_in(key, i) for i in range(4))
+    inputs = best(law, draw_key, law.starts(start_key, dim), draws)
+    anywhere = jax.random.normal(start_key, inputs.shape) * (jnp.arange(len(inputs)) % 2)[:, None]
+    smooth = smoothed(law, smooth_key, inputs + rms(inputs) * anywhere, SMOOTH_STEPS, ascend)
+    both = best(law, draw_key, jnp.concatenate([inputs, smooth]), draws)
+    return jnp.concatenate([inputs, climbed(law, climb_key, draw_key, both, draws, STEPS)[0]])
 
 
 @functools.partial(jax.jit, static_argnames="draws")

@@ -26,7 +26,7 @@ from adacgd.estimators import Estimator
 from adacgd.feedback import sent_by
 from adacgd.mechanisms import accurate, choose, received
 from adacgd.module import module, static
-from adacgd.theory.constants import Unproved
+from adacgd.theory.constants import NoTheorem
 
 
 def remembered(history: jax.Array, draw: Draw) -> jax.Array:
@@ -57,7 +57,7 @@ class _Lazy(Estimator):
 
     def constants(self, dim: int, workers: int | None = None) -> Any:
         """None."""
-        return Unproved(f"{type(self).__name__}: the theorem here is that of the three point form, LAG(zeta).")
+        return NoTheorem(type(self).__name__, "the theorem here is that of the three point form, LAG(zeta).")
 
     @abc.abstractmethod
     def init(self, h: jax.Array) -> Any:

@@ -141,7 +141,7 @@ def status_of(grad_sq: jax.Array, ceiling: jax.Array, tolerance_sq: jax.Array) -
     return jnp.where(diverged, DIVERGED, jnp.where(grad_sq <= tolerance_sq, CONVERGED, RUNNING)).astype(jnp.int32)
 
 
-def begin(problem: Any, setting: Setting, x0: jax.Array) -> tuple[Carry, Cost, Cost]:
+def begin(problem: Any, setting: Setting, x0: jax.Array, init: str) -> tuple[Carry, Cost, Cost]:
     """The run at x^0 after what `init` sends, which stands in no row: the cost of each worker, (n,), and of the server.
 
     exact: g_i^0 = v_i^0, d scalars each, and their mean, d scalars. compressed: g_i^0 and g^0 are what the links make
@@ -155,10 +155,10 @@ def begin(problem: Any, setting: Setting, x0: jax.Array) -> tuple[Carry, Cost, C
     at_x, w = (jnp.mean(grads, axis=0), x0) if primal else ((), ())
 
     whole, nothing = jnp.int32(d), jnp.int32(0)
-    h = targets if setting.init == "exact" else jnp.zeros_like(targets)
+    h = targets if init == "exact" else jnp.zeros_like(targets)
     memory = jax.vmap(setting.uplink.init)(h)
-    up = Cost(*(jnp.full(n, count) for count in (whole if setting.init == "exact" else nothing, nothing)))
-    if setting.init == "compressed":
+    up = Cost(*(jnp.full(n, count) for count in (whole if init == "exact" else nothing, nothing)))
+    if init == "compressed":
         past = State(x0, w, jnp.zeros_like(grads), at_x, (), h, h[0], (), memory, (), ())
         messages, memory = send_all(problem, setting, keys, jnp.uint32(BEFORE), past, targets, jnp.zeros_like(x0))
         h, up = messages.value, messages.cost
@@ -166,8 +166,8 @@ def begin(problem: Any, setting: Setting, x0: jax.Array) -> tuple[Carry, Cost, C
 
     g = () if primal else u
     down_memory = setting.downlink.init(x0 if primal else u)
-    down = Cost(whole if primal or setting.init == "exact" else nothing, nothing)
-    if setting.init == "compressed" and not primal:
+    down = Cost(whole if primal or init == "exact" else nothing, nothing)
+    if init == "compressed" and not primal:
         server, still = jnp.zeros((), jnp.int32), jnp.zeros_like(u)
         draw = Draw(
             jax.random.fold_in(keys.down, server),
@@ -367,11 +367,16 @@ def stretch(
     return carry, t, table
 
 
-begin_one = jax.jit(begin)
+begin_one = jax.jit(begin, static_argnames="init")
 stretch_one = jax.jit(stretch, donate_argnames="carry")
-begin_many = jax.jit(jax.vmap(begin, (None, 0, None)))
 record_one = jax.jit(record)
 record_many = jax.jit(jax.vmap(record, (None, 0, 0)))
+
+
+@functools.partial(jax.jit, static_argnames="init")
+def begin_many(problem: Any, setting: Setting, x0: jax.Array, init: str) -> tuple[Carry, Cost, Cost]:
+    """`begin` for every setting of a sweep at once: all leaves of setting have a first axis."""
+    return jax.vmap(lambda setting: begin(problem, setting, x0, init))(setting)
 
 
 @functools.partial(jax.jit, donate_argnames="carry")

@@ -15,7 +15,13 @@ from adacgd.module import module
 from adacgd.three_point import full_or_moved
 
 
-class VarianceAB(AB):
+class MeanAB(AB):
+    """(A, B) of the error of the mean: theorems that weigh single workers do not read it."""
+
+    of_mean = True
+
+
+class VarianceAB(MeanAB):
     """(A, B) whose B stands before the Hessian variance L_pm^2, not L_plus^2: what all workers share is not lost."""
 
     spread = "L_pm"
@@ -62,4 +68,4 @@ class MARINA(Estimator):
         if isinstance(self.unbiased, PermK):
             return VarianceAB(p, (1 - p) * self.unbiased.joint(dim, n))
         omega = omega_of(self.unbiased, dim, n)
-        return AB(p, (1 - p) * (omega if self.unbiased.shares_randomness else omega / n))
+        return MeanAB(p, (1 - p) * (omega if self.unbiased.shares_randomness else omega / n))

@@ -123,7 +123,6 @@ class Setting:
     server: Server
     star: tuple[jax.Array, ...]  # (x*,), (d,), where a minimiser is known; () otherwise
     form: str = static()  # "dual" | "primal"
-    init: str = static()  # "exact" | "compressed" | "zero"
 
 
 @custom_vmap

@@ -65,8 +65,8 @@ def stability_edge(
     gradients drawn at random (`oracle`) never settle below their noise, whatever the step.
 
     regime: whose step the multiples are of. rounds: of each run, >= 8; a multiple of 4, or up to three are left out.
-    key: one for all runs. progress: called with (runs done, runs foreseen). The rest as in `simulate`; with
-    `momentum` the multiples are still of the step without it, as in `sweep`. The same arguments give the same edge.
+    key: one for all runs. progress: called with (runs done, runs foreseen). The rest as in `simulate`; multiples are of
+    the step that the theorem of that form and momentum allows. The same arguments give the same edge.
     Raises ValueError or TypeError that names the argument.
     """
     if isinstance(uplink, list | tuple):

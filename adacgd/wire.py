@@ -95,6 +95,7 @@ def encode(
     round: Any = None,
     worker: Any = None,
     workers: int | None = None,
+    state: Any = None,
 ) -> bytes:
     """The message that `what` sends of x, (d,), with the randomness of `key`, a JAX key or an integer in [0, 2^32).
 
@@ -102,18 +103,26 @@ def encode(
     h, what the receiver holds, and y, the previous vector, both (d,).
     float_width: 16, 32 or 64, to which x, h and y are cast first; by default that of x.
     common, worker, workers (and round): what compressors that share randomness are called with; others ignore them.
+    state: what a `Stateful` such as PowerSGDWarm has from its `init` or last `step`; it draws nothing from the key.
 
     Raises TypeError for what has no byte format, ValueError for arguments that do not fit.
     """
-    from adacgd.compressors.base import as_key, format_of, shared_with
+    from adacgd.compressors.base import Stateful, as_key, fetch, format_of, shared_with
     from adacgd.mechanisms import ThreePoint
 
+    if isinstance(what, Stateful) != (state is not None):
+        words = (
+            "keeps a state: pass state=, of its init or last step" if state is None else "keeps no state: leave it out"
+        )
+        raise ValueError(f"encode({what!r}, ..., state=...): {type(what).__name__} {words}.")
     shared = _shared(what, common, round, worker, workers)
     key, x = as_key(key), _vector("x", x, float_width)
     width = 8 * x.dtype.itemsize
     if not isinstance(what, ThreePoint):
         if h is not None or y is not None:
             raise ValueError(f"encode({what!r}, ...): h= and y= are for mechanisms; a compressor is given x alone.")
+        if isinstance(what, Stateful):
+            return _packed(what.format(x.size, width), fetch(*what.send(state, x)), x.size, width)
         layout = format_of(what, x.size, width, workers)
         return _packed(layout, what.numbers(key, x, **shared_with(what, shared)), x.size, width)
     if h is None or y is None:
@@ -141,7 +150,7 @@ def _vector(name: str, v: Any, float_width: int | None, like: Any = None) -> Any
 
     v = np.asarray(v)
     if float_width is not None:
-        if float_width not in FLOAT_WIDTHS:
+        if float_width not in FLOAT_WIDTHS or not isinstance(float_width, int | np.integer):
             raise ValueError(f"encode(float_width=...) must be 16, 32 or 64, got {float_width!r}.")
         with np.errstate(all="ignore"):
             v = v.astype(f"f{float_width // 8}")
@@ -226,6 +235,8 @@ def decode(blob: bytes, *, h: Any = None, max_dim: int = MAX_DIM) -> np.ndarray:
 
     Raises WireError for bytes that are no message, or that h or max_dim does not fit; TypeError for what is not bytes.
     """
+    if isinstance(max_dim, bool) or not isinstance(max_dim, int | np.integer) or max_dim < 1:
+        raise ValueError(f"decode(max_dim=...) must be an integer of at least 1, got {max_dim!r}.")
     found, known, payload = _opened(blob)
     _require_held(found, h)
     if h is None and found.dim > max_dim:

@@ -236,11 +236,11 @@ class Trial(NamedTuple):
     seconds: float
 
 
-def trial(case: Case, dim: int, keys: int) -> Trial:
+def trial(case: Case, dim: int, keys: int, hints: bool = True) -> Trial:
     """Every key in turn."""
     start, right, kept = time.perf_counter(), 0, None
     for key in range(keys):
-        certificate = ac.certify(case.target, dim=dim, key=key, claim=case.claim, workers=WORKERS)
+        certificate = ac.certify(case.target, dim=dim, key=key, claim=case.claim, workers=WORKERS, hints=hints)
         good = certificate.ok != case.guilty
         right += good
         kept = certificate if kept is None or not good else kept
@@ -248,8 +248,9 @@ def trial(case: Case, dim: int, keys: int) -> Trial:
 
 
 WORDS = """\
-Those of the library mostly name their own worst input, where the search then starts; what the court has been seen to
-miss stands in [adding-a-compressor.md](adding-a-compressor.md)."""
+Those of the library mostly name their own worst input, where the search then starts. *Without hints* is how often a
+constant 5 % too good falls when the search is told no such input; only *judged right* decides the exit code. What the
+court has been seen to miss stands in [adding-a-compressor.md](adding-a-compressor.md)."""
 
 
 def main(argv: list[str]) -> int:
@@ -260,7 +261,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--write", type=Path, help="a Markdown file for the table")
     arguments = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
-    rows, wrong = [], 0
+    rows, wrong, missed = [], 0, 0
     for i, case in enumerate(cases(arguments.dim)):
         if arguments.only not in case.name:
             continue
@@ -269,15 +270,22 @@ def main(argv: list[str]) -> int:
         t = trial(case, arguments.dim, arguments.keys)
         wrong += t.right != t.keys
         reason = t.certificate.reason or f"worst/claimed {t.certificate.tightness:.4f}"
-        rows.append((case.name, "guilty" if case.guilty else "honest", f"{t.right}/{t.keys}", reason))
-        print(f"{case.name:44} {rows[-1][1]:7} {rows[-1][2]:>6} {t.seconds:7.1f} s  {reason}", flush=True)
-    print(f"{len(rows)} cases, {wrong} with a wrong verdict")
+        alone = "-"
+        if case.claim is not None:  # 5 % too good: found without being told where?
+            found = trial(case, arguments.dim, arguments.keys, hints=False).right
+            missed += found != arguments.keys
+            alone = f"{found}/{arguments.keys}"
+        rows.append((case.name, "guilty" if case.guilty else "honest", f"{t.right}/{t.keys}", alone, reason))
+        print(f"{case.name:44} {rows[-1][1]:7} {rows[-1][2]:>6} {alone:>6} {t.seconds:7.1f} s  {reason}", flush=True)
+    better = sum(row[3] != "-" for row in rows)
+    alone_words = f"without hints {better - missed} of {better} constants 5 % too good fall with every key"
+    print(f"{len(rows)} cases, {wrong} with a wrong verdict; {alone_words}")
     if arguments.write:
         head = (
-            f"{len(rows)} cases, {arguments.keys} keys each, dimension {arguments.dim}; wrong verdicts: {wrong}.\n"
-            + WORDS
+            f"{len(rows)} cases, {arguments.keys} keys each, dimension {arguments.dim}; wrong verdicts: {wrong}; "
+            f"{alone_words}.\n{WORDS}"
         )
-        columns = ("case", "is", "judged right", "evidence")
+        columns = ("case", "is", "judged right", "without hints", "evidence")
         write(
             arguments.write, "The court on trial", " ".join(["python -m benchmarks.court", *argv]), head, columns, rows
         )

@@ -58,10 +58,10 @@ def three_problems() -> dict[str, Any]:
     }
 
 
-def methods(dim: int) -> dict[str, ac.ThreePoint]:
-    """Those of theory.md pitfall 15, with K = d/8, and EF21 with Top-1."""
+def methods(dim: int) -> dict[str, tuple[ac.ThreePoint, float]]:
+    """Map and momentum: those of theory.md pitfall 15, with K = d/8, EF21 with Top-1, and EF21 with a heavy ball."""
     eighth = ac.TopK(max(1, dim // 8))
-    return {
+    found: dict[str, ac.ThreePoint] = {
         "GD": ac.GD(),
         "EF21 Top-1": ac.EF21(ac.TopK(1)),
         "EF21 Top-d/8": ac.EF21(eighth),
@@ -70,20 +70,22 @@ def methods(dim: int) -> dict[str, ac.ThreePoint]:
         "AdaCGD 1,2,4,8": ac.AdaCGD([ac.TopK(k) for k in (1, 2, 4, 8)], ZETA),
         "3PCv1 Top-d/8": ac.ThreePCv1(eighth),
     }
+    heavy = {"EF21-HB 0.9": (ac.EF21(eighth), 0.9)}
+    return {name: (uplink, 0.0) for name, uplink in found.items()} | heavy
 
 
 def run(quick: bool, progress: Progress | None = None) -> list[Row]:
     """Every method on every problem, at multiples of its nonconvex theorem's step."""
     cases = [
-        (name, problem, method, uplink)
+        (name, problem, method, *chosen)
         for name, problem in three_problems().items()
-        for method, uplink in methods(problem.dim).items()
+        for method, chosen in methods(problem.dim).items()
         if method in QUICK or not quick
     ]
     rounds, precision = (QUICK_ROUNDS, QUICK_PRECISION) if quick else (ROUNDS, PRECISION)
     rows = []
-    for name, problem, method, uplink in cases:
-        edge = ac.stability_edge(problem, uplink, rounds=rounds, precision=precision)
+    for name, problem, method, uplink, momentum in cases:
+        edge = ac.stability_edge(problem, uplink, momentum=momentum, rounds=rounds, precision=precision)
         rows.append(Row(name, method, edge))
         if progress is not None:
             progress("stability edge", len(rows), len(cases))

@@ -39,7 +39,7 @@ def certify(args: argparse.Namespace) -> int:
     target = load(args.what)
     import adacgd
 
-    if not isinstance(target, adacgd.Compressor | adacgd.Unbiased | adacgd.ThreePoint):
+    if not isinstance(target, adacgd.Compressor | adacgd.Unbiased | adacgd.ThreePoint | adacgd.MARINA):
         kinds = "a Compressor, an Unbiased compressor or a ThreePoint map"
         hint = f"; write {args.what}(...)" if isinstance(target, type) else ""
         raise BadRequest(f"{args.what} is {_kind(target)}, not {kinds}{hint}")
@@ -71,8 +71,7 @@ def load(words: str) -> Any:
     call = _Call(what)
     module = _file(Path(where)) if where.endswith(".py") else _module(where)
     if not hasattr(module, call.name):
-        own = [name for name in vars(module) if not name.startswith("_")]
-        raise BadRequest(f"{where} has no {call.name!r}{nearest(call.name, own)}")
+        raise BadRequest(f"{where} has no {call.name!r}{nearest(call.name, _own(module))}")
     found = getattr(module, call.name)
     if not call.called:
         return found
@@ -80,6 +79,17 @@ def load(words: str) -> Any:
         return found(*call.positional, **call.named)
     except (TypeError, ValueError) as error:
         raise BadRequest(f"{what}: {error}") from error
+
+
+def _own(module: ModuleType) -> list[str]:
+    """What of a module can be tried: of a file no imports, of a package what it gives out."""
+    import adacgd
+
+    kinds = adacgd.Compressor | adacgd.Unbiased | adacgd.ThreePoint
+    given = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    fits = lambda v: issubclass(v, kinds) if isinstance(v, type) else isinstance(v, kinds)
+    imported = lambda v: isinstance(v, type) and v.__module__ != module.__name__ and not hasattr(module, "__path__")
+    return [name for name, value in given.items() if fits(value) and not imported(value)]
 
 
 class _Call:

@@ -98,15 +98,16 @@ def test_the_picture_has_a_panel_a_method_and_problem_and_the_edge_where_it_is()
 
 
 def test_every_row_is_a_method_with_a_step(monkeypatch):
-    """The full form, without its runs: 7 methods on 3 problems, each at its own nonconvex theory."""
+    """The full form, without its runs: 8 methods on 3 problems, each at its own nonconvex theory."""
     asked = []
     monkeypatch.setattr(
         ac, "stability_edge", lambda problem, uplink, **kw: asked.append((problem, uplink, kw)) or made()
     )
     told = []
     rows = edge.run(False, lambda *counts: told.append(counts))
-    assert len(rows) == len(asked) == 21 and told[-1] == ("stability edge", 21, 21)
-    assert all(kw == {"rounds": edge.ROUNDS, "precision": edge.PRECISION} for *_, kw in asked)
+    assert len(rows) == len(asked) == 24 and told[-1] == ("stability edge", 24, 24)
+    assert [kw["momentum"] for *_, kw in asked] == [*[0.0] * 7, 0.9] * 3
+    assert all(kw["rounds"] == edge.ROUNDS and kw["precision"] == edge.PRECISION for *_, kw in asked)
     for problem, uplink, _ in asked:
         assert ac.theory.stepsize(problem.smoothness, uplink.constants(problem.dim)) > 0
 

@@ -151,3 +151,17 @@ def test_as_a_downlink_it_is_a_three_point_map(quad):
     trace = ac.simulate(quad, ac.EF21(ac.TopK(4)), down, stepsize=0.02, rounds=400)
     assert trace.downlink_constants == (0.5, 0.5, None, None) and trace.status == "completed"
     assert set(np.diff(trace.scalars_down)) == {4, D}
+
+
+@pytest.mark.parametrize("q", [ac.RandK(1), ac.PermK()], ids=repr)
+def test_the_court_tries_the_law_of_the_mean(q):
+    marina = ac.MARINA(q, 0.5)
+    found = ac.certify(marina, dim=4, workers=2)
+    assert found.ok and 0.99 < found.tightness < 1.01 and np.shape(found.witness) == (3, 2, 4)
+    A, B, *_ = marina.constants(4, workers=2)
+    assert not ac.certify(marina, dim=4, workers=2, claim=ac.AB(A, 0.9 * B))
+
+
+def test_a_memory_has_no_law_of_one_message():
+    with pytest.raises(TypeError, match=r"certify takes .* got DIANA .an estimator with a memory"):
+        ac.certify(ac.DIANA(ac.RandK(1)))

@@ -491,6 +491,39 @@ def test_levels_of_adacgd_draw_independently():
     assert abs(np.mean(second) - 0.75) < 5 * math.sqrt(0.75 * 0.25 / count)
 
 
+def test_quantisers_that_share_a_draw_break_the_law_too():
+    """d = 2, 2-norm dithering/(1 + omega), s = 1 then s = 3, h = 0, threshold 0.0406 (theory.md section 2)."""
+    levels = [ac.Shrunk(ac.QSGD(1)), ac.Shrunk(ac.QSGD(3))]
+    alpha, x = levels[1].alpha(2), np.array([0.5512, 0.8344])
+    y = math.sqrt(1 - alpha) * x
+    zeta = 0.0406 / float(np.sum((x - y) ** 2))
+    adaptive = ac.AdaCGD(levels, zeta)
+    A, B, *_ = adaptive.constants(2)
+    right = (1 - A) * np.sum(y**2) + B * np.sum((x - y) ** 2)
+    norm = np.linalg.norm(x)
+
+    def error(s, uniform):
+        ratio = s * x / norm
+        value = norm * (np.floor(ratio) + (uniform < ratio % 1)) / s / (1 + ac.QSGD(s).omega(2))
+        return np.sum((value - x) ** 2)
+
+    cuts = [sorted({0.0, 1.0, *((s * x[i] / norm) % 1 for s in (1, 3))}) for i in range(2)]
+    cells = [
+        (np.array([(a + b) / 2 for a, b in cell]), math.prod(b - a for a, b in cell))
+        for cell in itertools.product(*(list(itertools.pairwise(c)) for c in cuts))
+    ]  # where nothing changes, and how likely: exact expectations
+    enough = lambda u: error(1, u) <= 0.0406
+    finest = sum(p * error(3, u) for u, p in cells)
+    shared = sum(p * (error(1, u) if enough(u) else error(3, u)) for u, p in cells)
+    apart = sum(p * (error(1, u) if enough(u) else finest) for u, p in cells)
+    assert shared / right == pytest.approx(1.042, abs=5e-4) and apart / right == pytest.approx(0.869, abs=5e-4)
+    points = (jnp.zeros(2), jnp.asarray(y), jnp.asarray(x))
+    keys = jax.random.split(jax.random.key(5), 20_000)
+    sent = np.asarray(jax.jit(jax.vmap(adaptive, (0, None, None, None)))(keys, *points).value)
+    errors = np.sum((sent - x) ** 2, axis=1)
+    assert abs(errors.mean() - apart) < 5 * errors.std() / math.sqrt(20_000)
+
+
 # --- an own compressor -----------------------------------------------------------------------------------------------
 
 

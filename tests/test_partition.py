@@ -1,10 +1,12 @@
 """Which rows each worker has: every name as it is documented, for any number of rows and workers."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import problems
 from problems.partition import NAMES, partition
 
 fixed = settings(derandomize=True, database=None, deadline=None, max_examples=150)
@@ -175,3 +177,16 @@ def test_bad_offsets(offsets, says):
 def test_bad_requests(arguments, keywords, says):
     with pytest.raises(ValueError, match=says):
         partition(*arguments, **keywords)
+
+
+def test_unequal_shards_are_weighed_as_they_say():  # FR-15
+    """10 rows, 3 workers: every row used once; equal weights average shard means, row weights the rows."""
+    rows = (np.ones((10, 1)), np.arange(10.0))
+    for weights, mean in (("equal", 29 / 6), ("rows", 4.5)):
+        problem = problems.least_squares(rows, workers=3, partition="contiguous-spread", weights=weights)
+        assert np.asarray(problem.sizes).tolist() == [4, 3, 3]
+        slope = float(np.mean(np.asarray(problem.grads(jnp.zeros(1)))))
+        assert slope == pytest.approx(-2 * mean)
+        assert problem.x_star[0] == pytest.approx(mean)
+        assert problem.smoothness.L_minus == pytest.approx(2.0)
+        assert float(problem.loss(jnp.asarray(problem.x_star))) == pytest.approx(problem.f_star)

@@ -80,6 +80,30 @@ def test_any_floats_come_through_any_compressor(data):
     assert paid(blob) == price(sent, np.float64)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_message_of_one_with_a_memory(dtype):
+    """The bytes of each step are its value and its price; the state is given, and by nobody who has none."""
+    warm = ac.PowerSGDWarm(2, (5, 6))
+    state = warm.init(jax.random.key(0), 30)
+    step = jax.jit(warm.step)
+    for i in range(3):
+        x = jnp.asarray(normal(i, 30, dtype=np.dtype(dtype)))
+        blob = wire.encode(warm, 0, x, state=state)
+        sent, state = step(state, x)
+        same(wire.decode(blob), sent.value)
+        assert paid(blob) == price(sent, dtype) == 22 * 8 * np.dtype(dtype).itemsize
+        assert wire.inspect(blob).format == warm.format(30, 64) and wire.inspect(blob).level is None
+    with pytest.raises(ValueError, match="PowerSGDWarm keeps a state: pass state="):
+        wire.encode(warm, 0, x)
+    with pytest.raises(ValueError, match=r"state= must be \(6, 2\) for 30 coordinates, got \(5, 2\)"):
+        wire.encode(warm, 0, x, state=jnp.ones((5, 2)))
+    with pytest.raises(ValueError, match="h= and y= are for mechanisms"):
+        wire.encode(warm, 0, x, state=state, h=x, y=x)
+    for other in (ac.TopK(1), ac.EF21(ac.TopK(1)), ac.PermK()):
+        with pytest.raises(ValueError, match=r"state=.*keeps no state: leave it out"):
+            wire.encode(other, 0, x, state=state)
+
+
 def test_top_10_of_100_costs_390_bits():
     """FR-17: 10 floats and 10 indices of 7 bits; by rank ceil(log2 C(100, 10)) = 44 for all indices together."""
     x = normal(0, 100, dtype=np.float32)
@@ -307,6 +331,8 @@ def test_encode_refuses_by_name():
         (tabulated(ac.EF21(top), 4, np.float64), 0, x, held, TypeError, "TopKLadder has no byte format"),
         (OwnlyCoded(), 0, x, {}, TypeError, "OwnFormat is none of"),
         ("TopK", 0, x, {}, TypeError, "str has no byte format"),
+        (ac.TopK, 0, x, {}, TypeError, "got the class TopK; call it first"),
+        (top, 0, x, {"float_width": 32.0}, ValueError, r"float_width=...\) must be 16, 32 or 64, got 32.0"),
         (ac.EF21(top), 0, x, {}, ValueError, "pass h=.*y="),
         (top, 0, x, held, ValueError, "h= and y= are for mechanisms"),
         (ac.PermK(), 0, x, {"common": 1}, ValueError, "pass worker=, workers= too"),
@@ -322,5 +348,8 @@ def test_encode_refuses_by_name():
     ]:
         with pytest.raises(error, match=words):
             wire.encode(what, key, v, **more)
+    for most in ("a", 2.0, True, 0):
+        with pytest.raises(ValueError, match=r"decode\(max_dim=...\) must be an integer of at least 1, got"):
+            wire.decode(wire.encode(top, 0, x), max_dim=most)
     with jax.enable_x64(False), pytest.raises(ValueError, match="jax_enable_x64"):
         wire.encode(top, 0, x)

@@ -6,6 +6,7 @@
 import functools
 import itertools
 import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 from zoo import NO_CONSTANT, WORKERS, bits_of, each, normal, send, shared, special, zoo
 
+import adacgd as ac
+import problems
 from adacgd.compressors import (
     QSGD,
     AdaptiveRandom,
@@ -301,6 +304,25 @@ def test_warm_power_steps_converge_and_may_lose_everything():
     silent, kept = warm.step(state, jnp.zeros(20))
     assert not np.any(silent.value) and np.array_equal(kept, state) and message.cost == (9, 0)
     assert np.all(np.isnan(warm.step(state, x.at[3].set(math.inf))[0].value))
+
+
+def test_warm_power_steps_are_refused_where_a_constant_is_needed():
+    warm, says = (
+        PowerSGDWarm(1, (4, 5)),
+        r"keeps a state .* use PowerSGD\(rank=1, shape=\(4, 5\)\), which starts afresh",
+    )
+    problem = problems.quadratic(workers=2, dim=20, noise_scale=0.8, strength=1e-2, seed=1)
+    for place, make in {
+        "EF21(compressor=...)": lambda: ac.EF21(warm),
+        "AdaCGD(levels[0]=...)": lambda: ac.AdaCGD([warm], 1.0),
+        "Shrunk(inner=...)": lambda: ac.Shrunk(warm),
+        "Participation(compressor=...)": lambda: ac.Participation(warm, 0.5),
+        "simulate(uplink=...)": lambda: ac.simulate(problem, warm, stepsize=0.1, rounds=3),
+        "simulate(downlink=...)": lambda: ac.simulate(problem, ac.GD(), downlink=warm, stepsize=0.1, rounds=3),
+        "certify(target=...)": lambda: ac.certify(warm),
+    }.items():
+        with pytest.raises(TypeError, match=re.escape(place) + ".*" + says):
+            make()
 
 
 @pytest.mark.parametrize(("dim", "workers"), [(3, 2), (4, 2), (2, 4), (2, 3), (3, 3), (1, 3), (3, 4), (2, 1)])

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from adacgd.compressors.calls import number, with_checks
 from adacgd.compressors.codes import Format
 from adacgd.cost import Cost
 from adacgd.module import concrete, module, static
@@ -51,6 +52,11 @@ class Sharp:
     """Where a constant cannot be improved. An own compressor may leave all of it out."""
 
     equality: bool = False  # every x attains it
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Every class, own ones too, refuses what it cannot be called with."""
+        super().__init_subclass__(**options)
+        with_checks(cls)
 
     def worst(self, dim: int) -> np.ndarray | None:
         """(dim,) float64, the input that loses most; ones where every x does alike; None where none is known."""
@@ -119,6 +125,44 @@ class Coded(abc.ABC):
     @abc.abstractmethod
     def numbers(self, key: jax.Array, x: jax.Array, **shared: Any) -> tuple[np.ndarray, ...]:
         """What travels of x, host arrays in the order of `format(dim, float_width).fields(dim)`."""
+
+
+class Stateful(abc.ABC):
+    """A compressor with a memory: `init(key, dim)` makes its state, `step(state, x)` a message and the next state.
+
+    What it loses depends on what it sent before, so that no constant holds for all states: it is no `Compressor`, and
+    what relies on a constant refuses it by `refuse_state`. `adacgd.wire.encode(..., state=)` writes its messages.
+    """
+
+    @abc.abstractmethod
+    def init(self, key: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
+        """The state before the first message."""
+
+    @abc.abstractmethod
+    def step(self, state: jax.Array, x: jax.Array) -> tuple[Message, jax.Array]:
+        """The message of x, (d,), and the state of the next one."""
+
+    @abc.abstractmethod
+    def send(self, state: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
+        """The numbers of that message, in the order of `format(dim, float_width).fields(dim)`."""
+
+    @abc.abstractmethod
+    def format(self, dim: int, float_width: int) -> Format:
+        """The layout of a message of so many coordinates."""
+
+    @abc.abstractmethod
+    def fresh(self) -> str:
+        """The call that makes its like without a state."""
+
+
+def refuse_state(place: str, part: Any) -> None:
+    """Raises TypeError where a `Stateful` stands for something with a constant."""
+    if isinstance(part, Stateful):
+        raise TypeError(
+            f"{place}: {part!r} keeps a state between messages and has no uniform constant, so no mechanism, simulate "
+            f"or certify takes it; use {part.fresh()}, which starts afresh, or call its `init` and `step` in a loop of "
+            "your own."
+        )
 
 
 def brief(self: Any) -> str:
@@ -253,6 +297,7 @@ def require_contractive(owner: str, name: str, part: Any) -> None:
             f"{owner}({name}={part!r}): {type(part).__name__} is unbiased, not contractive, and error feedback on it "
             f"diverges; wrap it as Shrunk({part!r})."
         )
+    refuse_state(f"{owner}({name}=...)", part)
     if isinstance(part, type):
         raise TypeError(f"{owner}({name}=...) takes an object, got the class {part.__name__}; call it first.")
     if isinstance(part, str | bytes | list | tuple | dict | set):
@@ -261,6 +306,8 @@ def require_contractive(owner: str, name: str, part: Any) -> None:
 
 def format_of(part: Any, dim: int, float_width: int, workers: int | None = None) -> Format:
     """`part.format(...)`, told the number of workers where the part shares randomness. Raises TypeError."""
+    if isinstance(part, type):
+        raise TypeError(f"a message is sent by an object, got the class {part.__name__}; call it first.")
     if not isinstance(part, Coded):
         raise TypeError(f"{type(part).__name__} has no byte format; make it a Coded with `format` and `numbers`.")
     told = {"workers": workers} if getattr(part, "shares_randomness", False) else {}
@@ -272,7 +319,7 @@ def alpha_of(part: Compressor, dim: int, workers: int | None = None) -> float:
     if not isinstance(part, Compressor):
         raise TypeError(f"a Compressor is wanted here, got {type(part).__name__} {part!r}.")
     told = {"workers": workers} if part.shares_randomness else {}
-    value = float(part.alpha(dim, **told))
+    value = number(part, "alpha", dim, part.alpha(dim, **told))
     if not 0 < value <= 1:
         raise ValueError(f"{part!r}.alpha({dim}) must lie in (0, 1], got {value}.")
     return value
@@ -283,7 +330,7 @@ def omega_of(part: Unbiased, dim: int, workers: int | None = None) -> float:
     if not isinstance(part, Unbiased):
         raise TypeError(f"an Unbiased compressor is wanted here, got {type(part).__name__} {part!r}.")
     told = {"workers": workers} if part.shares_randomness else {}
-    value = float(part.omega(dim, **told))
+    value = number(part, "omega", dim, part.omega(dim, **told))
     if not (value >= 0 and math.isfinite(value)):
         raise ValueError(f"{part!r}.omega({dim}) must be finite and at least 0, got {value}.")
     return value

@@ -18,6 +18,7 @@ from adacgd.compressors.base import (
     fetch,
     format_of,
     omega_of,
+    refuse_state,
     require_contractive,
     require_count,
     require_fits,
@@ -38,6 +39,7 @@ def require_unbiased(owner: str, name: str, part: Any) -> None:
     """An unbiased compressor. Raises TypeError for anything that cannot be one."""
     if isinstance(part, Compressor):
         raise TypeError(f"{owner}({name}={part!r}) is for unbiased compressors; that one is contractive already.")
+    refuse_state(f"{owner}({name}=...)", part)
     if isinstance(part, type | str):
         raise TypeError(f"{owner}({name}=...) must be an Unbiased compressor, got {part!r}.")
 
@@ -236,6 +238,7 @@ class OnSupport(_Combined, Compressor):  # type: ignore[override]
     def __post_init__(self) -> None:
         require_count("OnSupport", "k", self.k)
         require_coding("OnSupport", self.coding)
+        refuse_state("OnSupport(inner=...)", self.inner)
         if isinstance(self.inner, type | str):
             raise TypeError(f"OnSupport(inner=...) must be a compressor, got {self.inner!r}.")
 

@@ -10,7 +10,7 @@ from adacgd.compressors.codes import Format
 from adacgd.compressors.nested import SeededVariable
 from adacgd.compressors.sparsifiers import Masked
 from adacgd.cost import Cost
-from adacgd.module import module
+from adacgd.module import concrete, module
 
 
 def require_workers(owner: Any, workers: int | None) -> int:
@@ -34,7 +34,9 @@ class _Permuted(Masked):
 
     def _dealt(self, dim: int, common: jax.Array, worker: Any, workers: int) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Places of the coordinates, (d,), the mask of those the worker owns, (d,), and the place of the worker."""
-        require_workers(self, workers)
+        n = require_workers(self, workers)
+        if concrete(worker) and not 0 <= int(worker) < n:
+            raise ValueError(f"{self!r}(worker=...) must be one of 0, ..., workers - 1 = {n - 1}, got {worker}.")
         places = jax.random.permutation(jax.random.fold_in(common, 0), dim)
         place = jax.random.permutation(jax.random.fold_in(common, 1), workers)[worker]
         return places, places == place % dim if workers >= dim else places % workers == place, place

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from adacgd.compressors import dense_codes
-from adacgd.compressors.base import Compressor, Message, brief, no_constant, require_count, working
+from adacgd.compressors.base import Compressor, Message, Stateful, brief, no_constant, require_count, working
 from adacgd.compressors.codes import Format
 from adacgd.compressors.quantisers import Quantised
 from adacgd.cost import Cost
@@ -151,12 +151,13 @@ class PowerSGD(_LowRank):
 
 
 @module
-class PowerSGDWarm(_Folded):
+class PowerSGDWarm(_Folded, Stateful):
     """PowerSGD as it is used: the power step starts from the last right factor. A state, and no uniform constant.
 
     A start orthogonal to the row space of M loses everything, so no alpha > 0 holds for all states (theory.md 1.2); on
     a fixed M the steps converge to the truncated decomposition. It is no `Compressor`: `state = warm.init(key, dim)`,
-    then `message, state = warm.step(state, x)`, without randomness.
+    then `message, state = warm.step(state, x)`, without randomness, in a loop of your own; mechanisms, `simulate` and
+    `certify` need a constant and refuse it. `adacgd.wire.encode(warm, key, x, state=state)` writes its messages.
     """
 
     rank: int = static()
@@ -176,8 +177,17 @@ class PowerSGDWarm(_Folded):
         return Message(value, self.cost(x.size, 8 * x.dtype.itemsize)), kept
 
     def send(self, state: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
-        """Both factors row by row, the numbers of the message."""
+        """Both factors row by row, the numbers of the message. Raises ValueError for a state of another shape."""
+        if jnp.shape(state) != (self.fold(x.size)[1], self.rank):
+            raise ValueError(
+                f"{self!r}: state= must be {(self.fold(x.size)[1], self.rank)} for {x.size} coordinates, got "
+                f"{jnp.shape(state)}; start with state = warm.init(key, {x.size})."
+            )
         return self.sent(lambda matrix: power_factors(matrix, state.astype(matrix.dtype)), x)
+
+    def fresh(self) -> str:
+        """PowerSGD of the same rank and shape."""
+        return repr(PowerSGD(self.rank, self.shape))
 
     def alpha(self, dim: int) -> float:
         """Refused: there is none. Raises ValueError."""

@@ -77,7 +77,10 @@ class Masked(Coded):
         return indices, value[indices]
 
 
-top = jax.jit(top_mask)  # called plainly it would be traced and compiled each time
+@jax.jit  # called plainly it would be traced and compiled each time
+def top(x: jax.Array, k: jax.Array) -> jax.Array:
+    """`top_mask`, constant almost everywhere: no derivative passes, so that one can be taken of what it selects."""
+    return top_mask(jax.lax.stop_gradient(x), k)
 
 
 def gap_bits(kept: jax.Array) -> jax.Array:

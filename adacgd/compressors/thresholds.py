@@ -84,7 +84,8 @@ class HardThreshold(_Threshold):
 
 @module
 class RelativeThreshold(_Threshold):
-    """Keep entries of magnitude at least tau max|x_i| (norm `"max"`) or tau |x|/sqrt d (`"l2"`), 0 < tau <= 1.
+    """Keep entries of magnitude at least tau max|x_i| (norm `"max"`), or at least tau |x|/sqrt d, tau times the
+    root mean square and not tau |x| (norm `"l2"`); 0 < tau <= 1.
 
     alpha = 1/(1 + (d-1) tau^2) for the maximum: one entry 1, the rest just under tau. alpha = 1 - tau^2 (d-1)/d for the
     2-norm: d-1 entries just under the threshold. Both are suprema, in every dimension (theory.md 1.2; the first is

@@ -1,4 +1,4 @@
-"""Constants of three point compressors as plain numbers (3PC paper; theory.md section 2)."""
+"""Constants of methods as plain numbers: three point compressors (3PC paper; theory.md 2) and what is none."""
 
 import math
 from typing import NamedTuple
@@ -18,6 +18,34 @@ def beta(alpha: float) -> float:
     return (1 - alpha) / theta(alpha)
 
 
+def sharper(alpha: float, zeta: float) -> tuple[float, float]:
+    """(A, B) of CLAG and AdaCGD with a larger A where zeta > beta(alpha) (derived here, docs/theory-extensions.md).
+
+    The standard pair is (theta, max(beta, zeta)). Where zeta > beta the Young parameter s = (1 - alpha)/(zeta - 1 +
+    alpha) lifts the branch that sends to B = zeta exactly, with A = 1 - (1 - alpha) zeta/(zeta - 1 + alpha), which
+    grows from theta to alpha with zeta. Elsewhere it is the standard pair.
+    """
+    if zeta <= beta(alpha):
+        return theta(alpha), beta(alpha)
+    return (alpha * zeta - (1 - alpha)) / (zeta - (1 - alpha)), zeta
+
+
+def participating(A: float, B: float, p: float) -> tuple[float, float]:
+    """(A', B') of a 3PC(A, B) map whose worker takes part with probability p (derived, docs/theory-extensions.md).
+
+    A' = p A - q s, B' = p B + q (1 + 1/s), q = 1 - p, for any 0 < s < p A/q; s = p A/(q + sqrt(q^2 + p A (p B + q)))
+    minimises B'/A'. The coin is independent of all else. Of EF21 the rule alpha' = p alpha is sharper.
+    Raises ValueError unless 0 < p <= 1.
+    """
+    if not 0 < p <= 1:
+        raise ValueError(f"participating(p=...) must be a probability in (0, 1], got {p!r}.")
+    q = 1 - p
+    if q == 0:
+        return A, B
+    s = p * A / (q + math.sqrt(q * q + p * A * (p * B + q)))
+    return p * A - q * s, p * B + q * (1 + 1 / s)
+
+
 def movement(A: float, B: float, P: float | None = None, Q: float | None = None) -> tuple[float, float]:
     """(P, Q) with E|g^{t+1} - g^t|^2 <= P G^t + Q L_plus^2 R^t, for the averages g (theory.md 3.4).
 
@@ -29,52 +57,42 @@ def movement(A: float, B: float, P: float | None = None, Q: float | None = None)
     )
 
 
-def sharper(alpha: float, zeta: float) -> tuple[float, float]:
-    """(A, B) of CLAG and AdaCGD that is sharper than (theta, max(beta, zeta)) where zeta > beta (theory.md 2).
-
-    Young with s = (1 - alpha)/(zeta - 1 + alpha), which makes B = zeta: A = 1 - (1 - alpha) zeta/(zeta - 1 + alpha).
-    """
-    if zeta <= beta(alpha):
-        return theta(alpha), beta(alpha)
-    return 1 - (1 - alpha) * zeta / (zeta - 1 + alpha), zeta
-
-
-def participating(A: float, B: float, p: float) -> tuple[float, float]:
-    """(A', B') of a three point map whose sender takes part with probability p, by a coin of its own (theory.md 1.1).
-
-    A' = p A - (1 - p) s, B' = p B + (1 - p)(1 + 1/s), 0 < s < p A/(1 - p), at the s that makes B'/A' least: with q = 1
-    - p the derivative of B'/A' vanishes where q (p B + q) s^2 + 2 q^2 s - q p A = 0.
-    """
-    q = 1 - p
-    if q == 0:
-        return A, B
-    a, b, c = p * B + q, 2 * q, -p * A
-    s = (-b + math.sqrt(b * b - 4 * a * c)) / (2 * a)
-    return p * A - q * s, p * B + q * (1 + 1 / s)
-
-
 class DCGDConstants(NamedTuple):
-    """Of compressed gradients, unbiased and independent: omega and the number of workers (theory.md 2)."""
+    """g = mean Q_i(grad f_i(x)) with independent unbiased Q_i in U(omega), nothing remembered."""
 
     omega: float
     workers: int
 
 
-class ContractiveDCGD(NamedTuple):
-    """Of compressed gradients of one worker, contractive: alpha (theory.md 2)."""
-
-    alpha: float
-
-
 class DianaConstants(NamedTuple):
-    """Of DIANA: omega, the step eta of the shift, and the number of workers (theory.md 2)."""
+    """DIANA: q_i = Q_i(grad f_i(x) - h_i), g = mean(h + q), h_i moves by eta q_i; independent Q_i in U(omega)."""
 
     omega: float
     eta: float
     workers: int
 
 
-class Unproved(NamedTuple):
-    """In the place of constants, of a method that no theorem here covers: why."""
+class ContractiveDCGD(NamedTuple):
+    """g = C(grad f(x)) of a *single* worker with C in B(alpha). With more workers biased C can diverge at any step."""
 
+    alpha: float
+
+
+class EF14Constants(NamedTuple):
+    """Classic error feedback with C in B(alpha): a theorem for one worker, strongly convex, and none for more."""
+
+    alpha: float
+
+
+class SGDMConstants(NamedTuple):
+    """EF21-SGDM with C in B(alpha) and momentum eta in (0, 1]: a step that is recalled, and no bound."""
+
+    alpha: float
+    eta: float
+
+
+class NoTheorem(NamedTuple):
+    """The constants of a method of which nothing is proved here: `why` is what a request for a step is told."""
+
+    method: str
     why: str

@@ -1,84 +1,180 @@
-"""The step that each theorem allows, from plain numbers.
+"""What the theorems allow and promise, a function each: one-liners over `theorem` (choice.py)."""
 
-`smoothness` is read by its fields L_minus, L_plus, L_pm, mu; the constants of a link by A, B, P, Q.
-"""
-
-import math
+import itertools
 from typing import Any, NamedTuple
 
-from adacgd.theory.constants import movement
+import numpy as np
 
-REGIMES = ("nonconvex", "pl", "strongly_convex")
-
-
-class Coupling(NamedTuple):
-    """How strongly the two links disturb the step: u for the uplink, v for the downlink (theory.md 3.4, dual form)."""
-
-    u: float  # B / A
-    v: float  # (B_M / A_M)(Q + c P u), c = 1 nonconvex, 2 PL; 0 without a downlink
+from adacgd.theory.assumptions import require_smoothness
+from adacgd.theory.choice import choose
+from adacgd.theory.statement import Start, Theorem
 
 
-def stepsize(smoothness: Any, constants: Any, regime: str = "nonconvex", downlink: Any = None) -> float:
-    """The largest gamma that the theorem of `regime` allows.
+def stepsize(
+    smoothness: Any,
+    constants: Any,
+    regime: str = "nonconvex",
+    downlink: Any = None,
+    *,
+    form: str = "dual",
+    gains: tuple[str, ...] = (),
+    momentum: float = 0.0,
+    prox: bool = False,
+    start: Start | None = None,
+) -> float:
+    """The largest gamma that the theorem of `regime` allows; arguments as in `theorem`.
 
-    constants: (A, B) of the uplink; downlink: those of the server's map, None where it sends everything.
-
-    "nonconvex": gamma = 1 / (L_minus + L_plus (sqrt u + sqrt v)), u = B/A, v = (B_M/A_M)(Q + P u). With v = 0 this is
-    the 3PC paper's nonconvex theorem (theory.md 3.1); with a downlink, derived in theory.md 3.4 (I).
-    "pl" (f satisfies the PL inequality with mu) and "strongly_convex" (which implies it):
-    gamma = min{1 / (L_minus + sqrt2 L_plus (sqrt u + sqrt v2)), A/(2 mu), A_M/(2 mu)}, v2 = (B_M/A_M)(Q + 2 P u). A cap
-    belongs to a link that loses something: with B = 0 (and the exact start of every run) it is not needed.
-    Constants whose `spread` is "L_pm" (MARINA with Perm-K) have that in the place of L_plus, and without a downlink
-    only: there L_plus, which is never smaller, stands in for it (theory.md 3.2).
+    One link, "nonconvex": 1/(L_minus + L_plus sqrt(B/A)) (3PC; theory.md 3.1). Both links, dual form: 1/(L_minus +
+    L_plus (sqrt u + sqrt v)), u = B/A, v = (B_M/A_M)(Q + P u) (derived, theory.md 3.4). "pl" and "strongly_convex":
+    sqrt 2 before the roots, 2 P for P, and at most A/(2 mu) of each link that loses something. "convex": the same
+    without those caps. "tight": (2/(L + mu))(1 - e)/(1 + e) (3.3), the one step that its rate speaks of.
+    Constants whose `spread` is "L_pm" (MARINA with Perm-K) have that in the place of L_plus, without a downlink (3.2).
+    EF21-SGDM: the step is recalled and untested.
+    start: None is an exact one, G = H = W = 0; only one with an error on a link without loss asks for less.
     Raises ValueError that names the assumption that fails.
     """
-    _require_regime("stepsize", regime)
-    if not hasattr(smoothness, "L_minus"):
-        remedy = "; pass problem.smoothness" if hasattr(smoothness, "smoothness") else ""
-        raise TypeError(f"stepsize(smoothness=...) needs L_minus and L_plus, got {type(smoothness).__name__}{remedy}.")
-    _require_constants("constants", constants)
-    u, v = coupling(constants, downlink, regime)
-    L = getattr(smoothness, "L_plus" if downlink is not None else getattr(constants, "spread", "L_plus"))
-    spread = L * (math.sqrt(u) + math.sqrt(v))
-    if regime == "nonconvex":
-        return 1 / (smoothness.L_minus + spread)
-    mu = require_mu("stepsize", smoothness, regime)
-    caps = [link.A / (2 * mu) for link in (constants, downlink) if link is not None and link.B > 0]
-    return min([1 / (smoothness.L_minus + math.sqrt(2) * spread), *caps])
+    require_smoothness("stepsize", smoothness)
+    own = choose("stepsize", regime, constants, downlink, form=form, gains=gains, momentum=momentum, prox=prox)
+    return own.stepsize(smoothness, start)
 
 
-def coupling(constants: Any, downlink: Any, regime: str) -> Coupling:
-    """u and v (v2 in the PL regimes) of theory.md 3.4 (I)."""
-    u = constants.B / constants.A
-    if downlink is None:
-        return Coupling(u, 0.0)
-    _require_constants("downlink", downlink)
-    P, Q = movement(*constants)
-    factor = 1 if regime == "nonconvex" else 2
-    return Coupling(u, downlink.B / downlink.A * (Q + factor * P * u))
+def rate(
+    smoothness: Any,
+    constants: Any,
+    regime: str = "pl",
+    downlink: Any = None,
+    *,
+    form: str = "dual",
+    gains: tuple[str, ...] = (),
+    momentum: float = 0.0,
+    prox: bool = False,
+    stepsize: float | None = None,
+) -> float | None:
+    """The factor a round by which the bound contracts, at `stepsize` (None: the largest); None if not linear."""
+    require_smoothness("rate", smoothness)
+    own = choose("rate", regime, constants, downlink, form=form, gains=gains, momentum=momentum, prox=prox)
+    return own.rate(smoothness, _allowed("rate", own, smoothness, stepsize, None))
 
 
-def require_mu(owner: str, smoothness: Any, regime: str) -> float:
-    """The PL constant, or an error that says why there is none. Raises ValueError."""
-    if smoothness.mu is None or not smoothness.mu > 0:
-        how = getattr(smoothness, "how", {}).get("mu", "not given")
-        raise ValueError(
-            f"{owner}(regime={regime!r}) assumes a constant mu > 0; this problem has mu = {smoothness.mu} ({how}). "
-            "Use regime='nonconvex'."
-        )
-    return float(smoothness.mu)
+def bound(
+    smoothness: Any,
+    constants: Any,
+    regime: str = "nonconvex",
+    downlink: Any = None,
+    *,
+    start: Start,
+    rounds: Any,
+    form: str = "dual",
+    gains: tuple[str, ...] = (),
+    momentum: float = 0.0,
+    prox: bool = False,
+    stepsize: float | None = None,
+) -> np.ndarray:
+    """The right-hand side after each of `rounds`, an array of its shape; what it bounds is `theorem(...).left_side`.
+
+    stepsize: None is the largest allowed. Raises ValueError for a larger one.
+    """
+    require_smoothness("bound", smoothness)
+    own = choose("bound", regime, constants, downlink, form=form, gains=gains, momentum=momentum, prox=prox)
+    return own.bound(smoothness, _allowed("bound", own, smoothness, stepsize, start), start, rounds)
 
 
-def _require_regime(owner: str, regime: str) -> None:
-    if regime not in REGIMES:
-        raise ValueError(f"{owner}(regime=...) must be one of {', '.join(REGIMES)}; got {regime!r}.")
+def iterations_to(
+    eps: float,
+    smoothness: Any,
+    constants: Any,
+    regime: str = "nonconvex",
+    downlink: Any = None,
+    *,
+    start: Start,
+    form: str = "dual",
+    gains: tuple[str, ...] = (),
+    momentum: float = 0.0,
+    prox: bool = False,
+    stepsize: float | None = None,
+) -> int | float:
+    """The least T for which the bound guarantees eps; math.inf if no T does (DCGD stops at a distance from x*).
+
+    eps: of |grad f| in the root mean square over rounds, "nonconvex"; of f - f*, "pl", "strongly_convex", "convex",
+    "tight"; of E|x - x*|^2, DCGD, DIANA, EF14.
+    """
+    require_smoothness("iterations_to", smoothness)
+    own = choose("iterations_to", regime, constants, downlink, form=form, gains=gains, momentum=momentum, prox=prox)
+    gamma = _allowed("iterations_to", own, smoothness, stepsize, start)
+    return own.iterations(smoothness, gamma, start, eps)
 
 
-def _require_constants(name: str, constants: Any) -> None:
-    if not (hasattr(constants, "A") and hasattr(constants, "B")):
-        remedy = "; pass its .constants(dim)" if hasattr(constants, "constants") else ""
-        raise TypeError(f"stepsize({name}=...) must be constants such as AB(A, B), got {constants!r}{remedy}.")
-    if not (0 < constants.A <= 1 and 0 <= constants.B < math.inf):
-        raise ValueError(
-            f"a three point compressor has 0 < A <= 1 and 0 <= B; got A = {constants.A}, B = {constants.B}."
-        )
+def bits_to(eps: float, *args: Any, per_round: float, initial: float = 0.0, **options: Any) -> float:
+    """initial + per_round * iterations_to(eps, ...): bits of a worker that the bound needs for eps.
+
+    per_round: mean bits of a worker in a round; initial: those before the first, b d for exact starts. Nothing here
+    bounds how often LAG, CLAG or AdaCGD are silent: with the finest level and the flag it is an upper bound for them.
+    The other arguments are those of `iterations_to`.
+    """
+    return initial + per_round * iterations_to(eps, *args, **options)
+
+
+class Gain(NamedTuple):
+    """What one option is worth: the step, and how much larger it is than the standard one; the same of -log(rate)."""
+
+    stepsize: float
+    step: float  # stepsize over the standard stepsize
+    speed: float | None  # log rate over the standard log rate: rounds saved; None where the regime is not linear
+
+
+def gain_factors(
+    smoothness: Any,
+    constants: Any,
+    regime: str = "pl",
+    downlink: Any = None,
+    *,
+    form: str = "dual",
+    pairs: dict[str, Any] | None = None,
+) -> dict[str, Gain]:
+    """How much larger a step each gain allows on a problem: name -> Gain; "standard" is 1 by definition.
+
+    Gains that `regime` or the constants do not admit are absent. pairs: other constants of the same map by name, such
+    as {"sharper": AB(*sharper(alpha, zeta))}; each is tried alone and with every other gain. "tight" stands where the
+    uplink is EF21 alone and every f_i strongly convex; its rate, not its step, is what it gains.
+    """
+    require_smoothness("gain_factors", smoothness)
+    found: dict[str, Gain] = {}
+    standard = choose("gain_factors", regime, constants, downlink, form=form)
+    step = standard.stepsize(smoothness)
+    base = _log_rate(standard, smoothness, step)
+
+    def add(name: str, asked: str, own: Any, gains: tuple[str, ...] = (), down: Any = downlink) -> None:
+        try:
+            one = choose("gain_factors", asked, own, down, form=form, gains=gains)
+            gamma = one.stepsize(smoothness)
+        except ValueError:  # outside its assumptions here
+            return
+        speed = _log_rate(one, smoothness, gamma)
+        found[name] = Gain(gamma, gamma / step, speed / base if speed is not None and base else None)
+
+    for pair, own in {"": constants, **(pairs or {})}.items():
+        for gains in _subsets(("weighted", "split", "root")):
+            add(" + ".join([name for name in (pair, *gains) if name]) or "standard", regime, own, gains)
+    if regime in ("pl", "strongly_convex"):
+        add("tight", "tight", constants)
+    return found
+
+
+def _subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    return [some for k in range(len(names) + 1) for some in itertools.combinations(names, k)]
+
+
+def _log_rate(own: Theorem, smoothness: Any, gamma: float) -> float | None:
+    factor = own.rate(smoothness, gamma)
+    return None if factor is None else float(-np.log(max(factor, 1e-300)))
+
+
+def _allowed(owner: str, own: Theorem, smoothness: Any, gamma: float | None, start: Start | None) -> float:
+    """The step asked for, or the largest. Raises ValueError for one that the theorem does not cover."""
+    largest = own.stepsize(smoothness, start)
+    if gamma is None:
+        return largest
+    if not 0 < gamma <= largest * (1 + 1e-12) or (own.only_at_the_step and gamma < largest * (1 - 1e-12)):
+        rule = "speaks of the step" if own.only_at_the_step else "assumes a step of at most"
+        raise ValueError(f"{owner}(stepsize={gamma!r}): the theorem {rule} {largest!r} ({own.source}).")
+    return gamma

@@ -102,7 +102,7 @@ def cgd_factor(mu: float, L: float, alpha: float, stepsize: float) -> float:
     """max{(1 - gamma mu (1 - e))^2, (1 - gamma L (1 + e))^2}: f - f* in a round of x^+ = x - gamma C(grad f(x)), n = 1.
 
     No factor below it is true: f = mu x^2/2 with C(v) = (1 - e)v and f = L x^2/2 with C(v) = (1 + e)v have it. That it
-    is the worst case is not proved here (de Klerk, Glineur, Taylor 2020 prove it in part); the solver finds no worse.
+    is the worst case is not proved here; the solver finds no worse.
     The theorem, 1 - gamma alpha mu for gamma <= 1/L (theory.md 2), is never below it. Raises ValueError.
     """
     _require_class("cgd_factor", mu, L)
