@@ -11,6 +11,7 @@ from adacgd.compressors.base import (
     Message,
     Unbiased,
     alpha_of,
+    brief,
     omega_of,
     require_contractive,
     require_nonnegative,
@@ -152,6 +153,7 @@ class DIANA(Estimator):
 
     unbiased: Unbiased
     eta: float | jax.Array | None = None
+    __repr__ = brief
     shares_randomness = True
 
     def __post_init__(self) -> None:

@@ -128,11 +128,17 @@ class ThreePointLaw(Law):
         return jnp.where(left <= floor, 0, left / right)
 
     def starts(self, key: jax.Array, dim: int) -> jax.Array:
-        """x - h a hint or from the panel, y on the line through h and x."""
-        rows = jnp.concatenate([self.hints, panel(key, dim)])
+        """x - h a hint, from the panel or two-level, y on the line through h and x; and x - y such a row with h - y
+        against its last entries, as much as makes Young's inequality tight for maps that compress x - y."""
+        rows = jnp.concatenate([self.hints, panel(key, dim), two_level(dim)])
         h = jax.random.normal(jax.random.fold_in(key, 2), (dim,)) * 0.1
         point = lambda row, s: jnp.concatenate([h, h + s * row, h + row])
-        return jax.vmap(lambda row: jax.vmap(lambda s: point(row, s))(self.shares))(rows).reshape(-1, 3 * dim)
+        on_lines = jax.vmap(lambda row: jax.vmap(lambda s: point(row, s))(self.shares))(rows).reshape(-1, 3 * dim)
+        firsts = jnp.unique(jnp.linspace(0, dim - 1, 8).astype(int), size=8)
+        against = lambda row, first: -jnp.where(jnp.arange(dim) >= first, row, 0) * (1 - self.A) / self.A
+        apart = lambda row, first: jnp.concatenate([h + against(row, first), h, h + row])
+        off_them = jax.vmap(lambda row: jax.vmap(lambda first: apart(row, first))(firsts))(rows).reshape(-1, 3 * dim)
+        return jnp.concatenate([on_lines, off_them])
 
 
 @module

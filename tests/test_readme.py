@@ -13,9 +13,12 @@ def blocks(language):
 
 
 def test_the_program_runs_as_printed(capsys):
-    exec(compile(blocks("python")[0], "README.md", "exec"), {})
+    names = {}
+    for program in blocks("python"):  # the second goes on where the first ends
+        exec(compile(program, "README.md", "exec"), names)
     printed = capsys.readouterr().out
     assert "converged at round" in printed and "float64" in printed and "the claim stands" in printed
+    assert "Slack(three_point=" in printed and "holds" in printed
 
 
 def test_the_first_two_commands_are_one_line_each_and_stand_alone():
