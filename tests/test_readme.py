@@ -41,8 +41,9 @@ def test_links_lead_somewhere():
 
 def test_docs_programs_run():
     for page in sorted((ROOT / "docs").glob("*.md")):
+        names: dict[str, object] = {}  # a later program of a page may use what an earlier one made
         for program in re.findall(r"^```python\n(.*?)^```$", page.read_text(), flags=re.M | re.S):
-            exec(compile(program, page.name, "exec"), {})
+            exec(compile(program, page.name, "exec"), names)
 
 
 def test_every_page_that_the_code_cites_is_in_docs():
