@@ -43,6 +43,7 @@ UPLINKS: dict[str, Any] = {
     "3PCv5 Top-2": ac.ThreePCv5(ac.TopK(2), QUARTER),
     "EF21+ Top-2": ac.EF21Plus(ac.TopK(2)),
     "Ada3PC": ac.Ada3PC([ac.EF21(ac.TopK(1)), ac.ThreePCv4(ac.TopK(1), ac.TopK(2))], 1.0),
+    "Energy 1/6, 1": ac.Energy(1 / 6, 1.0),
     "MARINA Rand-2": ac.MARINA(ac.RandK(2), QUARTER),
     "MARINA Perm": ac.MARINA(ac.PermK(), QUARTER),
     "EF21-PP 2 of 6": ac.Sampled(ac.EF21(ac.TopK(2)), count=2),
