@@ -147,7 +147,9 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         low, high, family = ours
         beyond += [f"{sheet.what}, {sheet.regime}"] if high > TWICE * sheet.high else []
-        lines.append((sheet.what, sheet.regime, span(low, high, 3), family, span(sheet.low, sheet.high, 3)))
+        told = f"{sheet.low:g}" if sheet.low == sheet.high else f"{sheet.low:g}-{sheet.high:g}"
+        regime = sheet.regime.replace("_", " ")
+        lines.append((sheet.what, regime, span(low, high, 3), family, told))
         print(*lines[-1], sep="  ")
     faster = list(rates())
     for row in faster:
@@ -161,8 +163,8 @@ def main(arguments: list[str] | None = None) -> int:
         ]
         columns = ("method", "regime", "ours", "largest in the family", "the sheet")
         words = "\n".join([RATE_WORDS, "", *table, "", RATIO_WORDS + verdict])
-        write(given.write, "What is measured, beside the sheet", f"python -m benchmarks.measured --write {given.write}",
-              words, columns, lines)  # fmt: skip
+        command = f"python -m benchmarks.measured --write {given.write}"
+        write(given.write, "What is measured, beside the sheet", command, words, columns, lines)
     return int(bool(beyond))
 
 
