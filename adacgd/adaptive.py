@@ -29,6 +29,7 @@ from adacgd.mechanisms import (
     accurate,
     choose,
     compressor_of,
+    level_of,
     non_expansive,
     require_compressor,
     require_flag,
@@ -36,6 +37,7 @@ from adacgd.mechanisms import (
     single,
 )
 from adacgd.module import Aside, module, static
+from adacgd.steps import Code, Sent
 
 
 def cheapest(messages: Sequence[Message], zeta: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> Message:
@@ -49,9 +51,21 @@ def cheapest(messages: Sequence[Message], zeta: Any, h: jax.Array, y: jax.Array,
     return best
 
 
-def apart(levels: Sequence[Any], shared: dict[str, Any]) -> list[dict[str, Any]]:
-    """The shared randomness of each level, so that levels of one worker draw independently of each other there too."""
-    return [shared_with(level, shared, level_index(j, len(levels))) for j, level in enumerate(levels)]
+def drawing(levels: Sequence[Any], key: jax.Array, shared: dict[str, Any]) -> list[tuple[Any, Any, dict[str, Any]]]:
+    """Each level with its key and its shared randomness: levels of one worker draw independently of each other."""
+    keys, m = jax.random.split(key, len(levels)), len(levels)
+    return [(level, keys[j], shared_with(level, shared, level_index(j, m))) for j, level in enumerate(levels)]
+
+
+def chosen(
+    level: int, drawn: Sequence[tuple[ThreePoint, Any, dict[str, Any]]], h: jax.Array, y: jax.Array, x: jax.Array
+) -> Sent:
+    """The code of one of the levels of `drawing`, or of silence, 0; and what it sends."""
+    sent = Sent()
+    if level:
+        one, key, own = drawn[level - 1]
+        sent = one.sends(key, h, y, x, **own)
+    return sent.behind(Code(level, len(drawn) + 1))
 
 
 @module
@@ -87,9 +101,14 @@ class AdaCGD(ThreePoint):
 
     def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Message:
         """Silence, then level after level until the error is within zeta |x - y|^2."""
-        draws = zip(self.level_keys(key), apart(self.levels, shared), strict=True)
-        messages = [EF21(c)(k, h, y, x, **own) for c, (k, own) in zip(self.levels, draws, strict=True)]
+        messages = [EF21(c)(k, h, y, x, **own) for c, k, own in drawing(self.levels, key, shared)]
         return cheapest(messages, self.zeta, h, y, x)
+
+    def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
+        """The level, and what it sends."""
+        level = level_of(self, key, h, y, x, shared)
+        levels = [(EF21(c), k, own) for c, k, own in drawing(self.levels, key, shared)]
+        return chosen(level, levels, h, y, x)
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(theta(alpha_m), max(beta(alpha_m), zeta)), the standard pair; or the sharper one."""
@@ -100,10 +119,6 @@ class AdaCGD(ThreePoint):
         """All its levels."""
         levels = tuple(compressor_of("AdaCGD", f"levels[{j}]", c) for j, c in enumerate(self.levels))
         return Ladder(levels, single("AdaCGD", "zeta", self.zeta), True, level_bits(len(levels)))
-
-    def level_keys(self, key: Any) -> Any:
-        """One each, so that levels draw independently."""
-        return jax.random.split(key, len(self.levels))
 
 
 def _checked_levels(levels: Any) -> Any:

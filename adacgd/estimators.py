@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from adacgd.adaptive import TopKLadder, tabulated
-from adacgd.compressors.base import Compressor, Draw, Message, Unbiased, refuse_state
+from adacgd.compressors.base import Compressor, Draw, Message, Unbiased, no_bytes, refuse_state, shared_with
 from adacgd.form import checked, require_modules, traceable
 from adacgd.mechanisms import AB, ThreePoint
 from adacgd.module import module
+from adacgd.steps import Sent
 
 _T = TypeVar("_T")
 
@@ -34,6 +35,10 @@ class Estimator(abc.ABC):
     def step(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> tuple[Message, Any]:
         """The message whose value the receiver holds next, and the new memory. h, y, x: (d,) as in `ThreePoint`."""
 
+    def sends(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> Sent:
+        """What travels in the message of `step` with the same arguments. Raises TypeError where no bytes are known."""
+        no_bytes(self)
+
     @abc.abstractmethod
     def constants(self, dim: int) -> Any:
         """(A, B) of theory.md section 2, or what else a theorem of `adacgd.theory` asks for, or `theory.NoTheorem`."""
@@ -55,8 +60,11 @@ class Lifted(Estimator):
 
     def step(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> tuple[Message, Any]:
         """C_{h,y}(x), told no more of the randomness than it asks for."""
-        shared = draw.shared() if self.map.shares_randomness else {}
-        return checked(self.map, self.map(draw.private, h, y, x, **shared), x), memory
+        return checked(self.map, self.map(draw.private, h, y, x, **shared_with(self.map, draw.shared())), x), memory
+
+    def sends(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> Sent:
+        """What the map sends."""
+        return self.map.sends(draw.private, h, y, x, **shared_with(self.map, draw.shared()))
 
     def constants(self, dim: int) -> AB:
         """Those of the map."""

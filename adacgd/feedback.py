@@ -9,6 +9,7 @@ from adacgd.compressors.base import (
     Compressor,
     Draw,
     Message,
+    NoFormat,
     Unbiased,
     alpha_of,
     brief,
@@ -22,8 +23,9 @@ from adacgd.compressors.combinators import require_unbiased
 from adacgd.compressors.thresholds import require_share
 from adacgd.estimators import Estimator
 from adacgd.form import checked
-from adacgd.mechanisms import compressed, compressor_of, single
+from adacgd.mechanisms import added, compressed, compressor_of, fresh, single
 from adacgd.module import module
+from adacgd.steps import Sent
 from adacgd.theory.constants import ContractiveDCGD, DCGDConstants, DianaConstants, EF14Constants, NoTheorem
 
 
@@ -54,6 +56,10 @@ class DCGD(Estimator):
     def step(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> tuple[Message, Any]:
         """C(x)."""
         return sent_by(self, self.compressor, draw, x), memory
+
+    def sends(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> Sent:
+        """C(x)."""
+        return Sent((fresh(self.compressor, draw.private, x, shared_with(self.compressor, draw.shared())),))
 
     def shift(self, memory: Any, h: jax.Array) -> jax.Array:
         """It has none."""
@@ -101,6 +107,10 @@ class EF14(Estimator):
         sent = sent_by(self, self.compressor, draw, compensated)
         return sent._replace(value=sent.value / draw.stepsize), compensated - sent.value
 
+    def sends(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> Sent:
+        """Refused: w_i travels, and the receiver divides it by the gamma it knows."""
+        raise NoFormat("EF14 sends what its compressor makes of e + gamma x: encode that, and divide by gamma.")
+
     def constants(self, dim: int, workers: int | None = None) -> Any:
         """alpha, for the tight rate of one worker (theory.md 3.3); more have no theorem."""
         alpha = alpha_of(compressor_of("EF14", "compressor", self.compressor), dim, workers)
@@ -132,9 +142,17 @@ class EControl(Estimator):
 
     def step(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> tuple[Message, Any]:
         """h + D."""
-        sent = sent_by(self, self.compressor, draw, self.eta * memory + (x - h))
+        sent = sent_by(self, self.compressor, draw, self._owed(memory, h, x))
         moved = settled(sent.value)
         return sent._replace(value=h + moved), memory + (x - h) - moved
+
+    def _owed(self, memory: jax.Array, h: jax.Array, x: jax.Array) -> jax.Array:
+        return settled(self.eta * memory) + (x - h)
+
+    def sends(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> Sent:
+        """D."""
+        own = shared_with(self.compressor, draw.shared())
+        return Sent((added(self.compressor, draw.private, self._owed(memory, h, x), own),))
 
     def constants(self, dim: int, workers: int | None = None) -> Any:
         """None: the rate is the paper's and was not proved again here."""
@@ -173,6 +191,10 @@ class DIANA(Estimator):
         sent = sent_by(self, self.unbiased, draw, x - memory)
         q = settled(sent.value)
         return sent._replace(value=memory + q), memory + settled(self._eta(x.size, draw.workers) * q)
+
+    def sends(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> Sent:
+        """q, which is added to the shift: that is what the receiver holds, not h."""
+        return Sent((added(self.unbiased, draw.private, x - memory, shared_with(self.unbiased, draw.shared())),))
 
     def shift(self, memory: Any, h: jax.Array) -> jax.Array:
         """h_i of the paper."""

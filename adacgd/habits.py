@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from adacgd import wire
-from adacgd.compressors.base import Coded, Message
+from adacgd.compressors.base import Message, NoFormat
 from adacgd.estimators import Estimator
 from adacgd.infinities import svd_of_infinity
 from adacgd.laws import ask, panel, told
@@ -145,8 +145,13 @@ def _support(court: _Court) -> Finding:
 
 def _price(court: _Court) -> Finding:
     """The bytes of a message, less header and padding, are its claimed cost; and they tell its value, bit for bit."""
-    if not _has_format(court.target):
+    try:
+        return _priced(court)
+    except NoFormat:
         return Finding("price", None, "taken as claimed: it has no byte format" + _unpriced(court))
+
+
+def _priced(court: _Court) -> Finding:
     private, shared = told(court.target, court.key, court.workers)
     dim = court.inputs.shape[1]
     for x in (jnp.zeros(dim), *court.inputs, court.inputs[5].at[0].set(jnp.nan)):
@@ -172,16 +177,6 @@ def _unpriced(court: _Court) -> str:
         if numbers > scalars and not court.is_map:
             return f"; of input {i} of the panel {numbers} different numbers arrive for {scalars} scalars, {bits} bits"
     return ""
-
-
-def _has_format(target: Any) -> bool:
-    """Whether `wire` can write it: a compressor with a layout, or a map that chooses among such."""
-    if isinstance(target, Estimator):
-        return False
-    if not isinstance(target, ThreePoint):
-        return isinstance(target, Coded)
-    ladder = target.ladder()
-    return ladder is not None and all(isinstance(level, Coded) for level in ladder.levels)
 
 
 def _homogeneity(court: _Court) -> Finding:

@@ -45,7 +45,7 @@ def said(
 
 def told(target: Any, key: jax.Array, workers: int) -> tuple[jax.Array, dict[str, Any]]:
     """The private key and the keywords with which `ask` calls."""
-    if not target.shares_randomness:
+    if not isinstance(target, Estimator) and not target.shares_randomness:
         return key, {}
     private, common = jax.random.split(key)
     return private, {"common": common, "round": jnp.int32(0), "worker": jnp.int32(0), "workers": workers}

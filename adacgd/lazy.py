@@ -19,13 +19,15 @@ from adacgd.compressors.base import (
     require_contractive,
     require_count,
     require_nonnegative,
+    shared_with,
     sq,
 )
 from adacgd.cost import Cost, level_bits
 from adacgd.estimators import Estimator
 from adacgd.feedback import sent_by
-from adacgd.mechanisms import accurate, choose, received
+from adacgd.mechanisms import accurate, choose, received, towards, whole
 from adacgd.module import module, static
+from adacgd.steps import Code, Sent, Step
 from adacgd.theory.constants import NoTheorem
 
 
@@ -42,7 +44,7 @@ def spoken(message: Message, h: jax.Array, skip: jax.Array) -> Message:
 
 
 class _Lazy(Estimator):
-    """What the three rules share: D, xi, and that no theorem here covers them."""
+    """What the three rules share: D, xi, a flag before what is sent, and that no theorem here covers them."""
 
     xi: Any
     window: int
@@ -50,6 +52,15 @@ class _Lazy(Estimator):
 
     def _threshold(self, history: jax.Array, draw: Draw) -> jax.Array:
         return self.xi * jnp.sum(history) / draw.workers**2
+
+    def sends(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> Sent:
+        """A flag, and what is sent where it is up."""
+        level = int(self.step(draw, memory, h, y, x)[0].level)
+        return Sent((self._spoken(draw, h, x),) if level else ()).behind(Code(level, 2))
+
+    def _spoken(self, draw: Draw, h: jax.Array, x: jax.Array) -> Step:
+        """x, unless the rule compresses."""
+        return whole(x)
 
     def _require(self) -> None:
         require_nonnegative(type(self).__name__, "xi", self.xi)
@@ -169,3 +180,6 @@ class LAQ(_Lazy):
         skip = accurate(sq(value - h), 1.0, right) & (memory.silent < self.longest)
         kept = _Quantised(history, jnp.where(skip, memory.error_sq, error_sq), jnp.where(skip, memory.silent + 1, 0))
         return spoken(sent._replace(value=value), h, skip), kept
+
+    def _spoken(self, draw: Draw, h: jax.Array, x: jax.Array) -> Step:
+        return towards(self.compressor, draw.private, h, x, shared_with(self.compressor, draw.shared()))

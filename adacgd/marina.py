@@ -12,7 +12,8 @@ from adacgd.estimators import Estimator
 from adacgd.form import checked
 from adacgd.mechanisms import AB, single
 from adacgd.module import module
-from adacgd.three_point import full_or_moved
+from adacgd.steps import Sent
+from adacgd.three_point import full_or_moved, full_or_moved_sent
 
 
 class MeanAB(AB):
@@ -58,6 +59,11 @@ class MARINA(Estimator):
         """x or h + Q(x - y)."""
         sent = full_or_moved(self.unbiased, self.p, draw.private, draw.common, h, y, x, draw.shared())
         return checked(self, sent, x), memory
+
+    def sends(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> Sent:
+        """x or Q(x - y); every end knows the coin."""
+        level = int(self.step(draw, memory, h, y, x)[0].level)
+        return full_or_moved_sent(self.unbiased, level, draw.private, y, x, draw.shared())
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(p, (1 - p) omega/n); with Perm-K (p, (1 - p) joint) for L_pm.

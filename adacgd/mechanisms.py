@@ -20,14 +20,19 @@ from adacgd.compressors.base import (
     Message,
     alpha_of,
     brief,
+    fetch,
+    format_of,
+    no_bytes,
     require_contractive,
     require_nonnegative,
     settled,
     sq,
 )
+from adacgd.compressors.codes import Dense
 from adacgd.compressors.sparsifiers import Identity
 from adacgd.cost import Cost, level_bits
 from adacgd.module import module, static
+from adacgd.steps import ADDED, FRESH, REPLACING, Code, Sent, Step
 from adacgd.theory.constants import beta, sharper, theta
 
 
@@ -71,9 +76,12 @@ class ThreePoint(abc.ABC):
         """Levels, zeta and whether it may be silent, for the maps that are such a choice; None for all others."""
         return None
 
-    def level_keys(self, key: Any) -> Any:
-        """The key that each level of `ladder()` draws from, given that of the message."""
-        return (key,)
+    def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
+        """What travels in the message of the call with the same arguments. Raises TypeError where no bytes are known.
+
+        An own map that has bytes builds it of `towards`, `added`, `fresh` and `whole`, with the draws of its call.
+        """
+        no_bytes(self)
 
 
 class Ladder(NamedTuple):
@@ -83,7 +91,6 @@ class Ladder(NamedTuple):
     zeta: Any
     may_be_silent: bool
     level_bits: int
-    whole: bool = False  # a level puts x itself in the place of h, whatever h is
 
 
 def require_compressor(owner: str, name: str, part: Any) -> None:
@@ -141,6 +148,36 @@ def received(compressor: Compressor, h: jax.Array, sent: jax.Array, x: jax.Array
     return jnp.where(whole & (sent != 0), x, jnp.where(sent == 0, h, h + sent))
 
 
+def added(part: Any, key: jax.Array, v: jax.Array, shared: dict[str, Any], kind: int = ADDED) -> Step:
+    """h + C(v) as a step."""
+    layout = format_of(part, v.size, 8 * v.dtype.itemsize, shared.get("workers"))
+    return Step(kind, layout, part.numbers(key, v, **shared))
+
+
+def fresh(part: Any, key: jax.Array, x: jax.Array, shared: dict[str, Any]) -> Step:
+    """C(x) in the place of h as a step."""
+    return added(part, key, x, shared, FRESH)
+
+
+def towards(compressor: Any, key: jax.Array, h: jax.Array, x: jax.Array, shared: dict[str, Any]) -> Step:
+    """h + C(x - h) as a step, with the x_j that travel as they are in the place of h_j: what `received` makes."""
+    step = added(compressor, key, x - h, shared)
+    if not compressor.verbatim:
+        return step
+    (values,) = fetch(jnp.where(x - h != 0, x, h))
+    return Step(REPLACING, step.format, step.format.carrying(step.numbers, values))
+
+
+def whole(x: jax.Array) -> Step:
+    """x in the place of h as a step: d scalars."""
+    return Step(FRESH, Dense(), fetch(x))
+
+
+def level_of(one: ThreePoint, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, shared: dict[str, Any]) -> int:
+    """The level that a map chooses, by its own call."""
+    return int(one(key, h, y, x, **shared).level)
+
+
 def accurate(error: jax.Array, zeta: Any, moved: jax.Array) -> jax.Array:
     """The trigger: is the squared error within zeta |x - y|^2? A tie means yes, hence *skip* at level 0.
 
@@ -188,13 +225,17 @@ class GD(ThreePoint):
         """x."""
         return Message(x, Cost(x.size))
 
+    def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
+        """x."""
+        return Sent((whole(x),))
+
     def constants(self, dim: int) -> AB:
         """(1, 0); the average moves as the gradient does: P = 0, Q = 1."""
         return AB(1.0, 0.0, P=0.0, Q=1.0)
 
     def ladder(self) -> Ladder:
         """One level, the identity, always sent."""
-        return Ladder((Identity(),), 0.0, False, 0, whole=True)
+        return Ladder((Identity(),), 0.0, False, 0)
 
 
 @module
@@ -215,6 +256,10 @@ class EF21(ThreePoint):
         """h + C(x - h)."""
         sent = compressed(self.compressor, key, x - h, **shared)
         return Message(received(self.compressor, h, sent.value, x), sent.cost)
+
+    def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
+        """h + C(x - h)."""
+        return Sent((towards(self.compressor, key, h, x, shared),))
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(theta(alpha), beta(alpha)): Young with s* = 1/sqrt(1 - alpha) - 1, which minimises B/A."""
@@ -242,13 +287,18 @@ class LAG(ThreePoint):
         """h or x."""
         return _silent_or(Message(x, Cost(x.size)), h, accurate(sq(x - h), self.zeta, sq(x - y)))
 
+    def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
+        """A flag, and x where it is up."""
+        level = level_of(self, key, h, y, x, shared)
+        return (Sent((whole(x),)) if level else Sent()).behind(Code(level, 2))
+
     def constants(self, dim: int) -> AB:
         """(1, zeta)."""
         return AB(1.0, float(single("LAG", "zeta", self.zeta)), P=2.0, Q=2.0)
 
     def ladder(self) -> Ladder:
         """Silence or the identity."""
-        return Ladder((Identity(),), single("LAG", "zeta", self.zeta), True, level_bits(1), whole=True)
+        return Ladder((Identity(),), single("LAG", "zeta", self.zeta), True, level_bits(1))
 
 
 @module
@@ -278,6 +328,11 @@ class CLAG(ThreePoint):
         """h or h + C(x - h)."""
         sent = EF21(self.compressor)(key, h, y, x, **shared)
         return _silent_or(sent, h, accurate(sq(x - h), self.zeta, sq(x - y)))
+
+    def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
+        """A flag, and C(x - h) where it is up."""
+        level = level_of(self, key, h, y, x, shared)
+        return (EF21(self.compressor).sends(key, h, y, x, **shared) if level else Sent()).behind(Code(level, 2))
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(theta(alpha), max(beta(alpha), zeta)), the standard pair; or the sharper one."""

@@ -11,6 +11,7 @@ from adacgd.compressors.thresholds import require_share
 from adacgd.cost import Cost
 from adacgd.mechanisms import AB, EF21, ResidualAB, ThreePoint, choose, compressor_of, single
 from adacgd.module import module, static
+from adacgd.steps import Sent
 from adacgd.theory.constants import beta, participating, theta
 from adacgd.three_point import FIRST, SECOND, constants_of, draw_of, require_map
 
@@ -64,6 +65,13 @@ class Sampled(ThreePoint):
         sent = self.inner(own_key, h, y, x, **own)
         sent = sent._replace(level=jnp.asarray(sent.level, jnp.int32))
         return choose(self._takes_part(key, shared), sent, Message(h, Cost(0, 0), 0))
+
+    def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
+        """What the inner map sends, or no bit."""
+        if not self._takes_part(key, shared):
+            return Sent()
+        own_key, own = draw_of(self.inner, SECOND, key, shared)
+        return self.inner.sends(own_key, h, y, x, **own)
 
     def share(self, workers: int | None = None) -> float:
         """p: the chance of one worker to take part. Raises ValueError where a count needs `workers`."""

@@ -18,6 +18,7 @@ import numpy as np
 from adacgd import wire
 from adacgd.certify import certify
 from adacgd.compressors.base import Compressor, Unbiased, as_key
+from adacgd.estimators import Estimator
 from adacgd.laws import ask, panel, told
 from adacgd.mechanisms import ThreePoint
 
@@ -79,7 +80,7 @@ def assert_wire_exact(target: Any, dim: int | Sequence[int] = 20, key: Any = 0, 
 def _assert_exact(target: Any, key: jax.Array, x: jax.Array, workers: int) -> None:
     private, shared = told(target, key, workers)
     h = jnp.roll(x, 1) / 2
-    with_h: dict[str, Any] = {"h": h, "y": x / 4} if isinstance(target, ThreePoint) else {}
+    with_h: dict[str, Any] = {"h": h, "y": x / 4} if isinstance(target, ThreePoint | Estimator) else {}
     message = ask(target, key, (h, x / 4, x) if with_h else (x,), workers)
     blob = wire.encode(target, private, x, **with_h, **shared)
     width = 8 * x.dtype.itemsize

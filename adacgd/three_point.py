@@ -4,12 +4,15 @@ v1 to v4 are one idea: a first guess b of x, and then what a contractive C says 
 independently of each other, as all constants here need.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from adacgd.adaptive import apart, cheapest
+from adacgd.adaptive import cheapest, chosen, drawing
 from adacgd.compressors.base import (
     Compressor,
     Message,
@@ -29,15 +32,21 @@ from adacgd.mechanisms import (
     AB,
     EF21,
     ThreePoint,
+    added,
     choose,
     compressed,
     compressor_of,
+    fresh,
+    level_of,
     received,
     require_compressor,
     require_flag,
     single,
+    towards,
+    whole,
 )
 from adacgd.module import module, static
+from adacgd.steps import Code, Sent, Step, after
 from adacgd.theory.constants import beta, theta
 
 FIRST, SECOND = 0, 1  # which part of a map draws
@@ -53,6 +62,15 @@ def refined(b: Message, compressor: Compressor, key: jax.Array, x: jax.Array, sh
     own_key, own = draw_of(compressor, SECOND, key, shared)
     sent = compressed(compressor, own_key, x - b.value, **own)
     return Message(received(compressor, b.value, sent.value, x), total([b.cost, sent.cost]))
+
+
+def refined_sent(
+    b: tuple[Step, ...], compressor: Compressor, key: jax.Array, h: jax.Array, x: jax.Array, shared: dict[str, Any]
+) -> tuple[Step, ...]:
+    """The steps that make b of h, and what C says of x - b, where b is what a receiver has made of them."""
+    own_key, own = draw_of(compressor, SECOND, key, shared)
+    held = jnp.asarray(functools.reduce(lambda h, step: after(step, h), b, np.asarray(h)))
+    return (*b, towards(compressor, own_key, held, x, own))
 
 
 def constants_of(inner: ThreePoint, dim: int, workers: int | None) -> AB:
@@ -97,6 +115,10 @@ class ThreePCv1(ThreePoint):
         """y + C(x - y)."""
         return refined(Message(y, Cost(x.size)), self.compressor, key, x, shared)
 
+    def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
+        """y, C(x - y)."""
+        return Sent(refined_sent((whole(y),), self.compressor, key, h, x, shared))
+
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(1, 1 - alpha): h is forgotten."""
         return AB(1.0, 1 - alpha_of(compressor_of("ThreePCv1", "compressor", self.compressor), dim, workers))
@@ -127,6 +149,12 @@ class ThreePCv2(ThreePoint):
         moved = self.unbiased(own_key, x - y, **own)
         return refined(Message(h + settled(moved.value), moved.cost), self.compressor, key, x, shared)
 
+    def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
+        """Q(x - y), C(x - b)."""
+        own_key, own = draw_of(self.unbiased, FIRST, key, shared)
+        moved = added(self.unbiased, own_key, x - y, own)
+        return Sent(refined_sent((moved,), self.compressor, key, h, x, shared))
+
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(alpha, (1 - alpha) omega)."""
         alpha = alpha_of(compressor_of("ThreePCv2", "compressor", self.compressor), dim, workers)
@@ -156,6 +184,12 @@ class ThreePCv3(ThreePoint):
         """b + C(x - b)."""
         own_key, own = draw_of(self.inner, FIRST, key, shared)
         return refined(self.inner(own_key, h, y, x, **own), self.compressor, key, x, shared)
+
+    def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
+        """What C1 sends, its codes too; C(x - b)."""
+        own_key, own = draw_of(self.inner, FIRST, key, shared)
+        b = self.inner.sends(own_key, h, y, x, **own)
+        return b._replace(steps=refined_sent(b.steps, self.compressor, key, h, x, shared))
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(1 - (1 - alpha)(1 - A1), (1 - alpha) B1)."""
@@ -189,6 +223,11 @@ class ThreePCv4(ThreePoint):
         own_key, own = draw_of(self.c2, FIRST, key, shared)
         return refined(EF21(self.c2)(own_key, h, y, x, **own), self.c1, key, x, shared)
 
+    def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
+        """C2(x - h), C1(x - b)."""
+        own_key, own = draw_of(self.c2, FIRST, key, shared)
+        return Sent(refined_sent((towards(self.c2, own_key, h, x, own),), self.c1, key, h, x, shared))
+
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(theta(abar), beta(abar)): Young with its best parameter, as for EF21."""
         parts = (compressor_of("ThreePCv4", "c1", self.c1), compressor_of("ThreePCv4", "c2", self.c2))
@@ -208,6 +247,14 @@ def full_or_moved(
     moved = compressed(part, own_key, x - y, **own)
     coin = jax.random.bernoulli(jax.random.fold_in(coin_key, FIRST), p)
     return choose(coin, Message(x, Cost(x.size), 2), Message(h + settled(moved.value), moved.cost, 1))
+
+
+def full_or_moved_sent(
+    part: Any, level: int, key: jax.Array, y: jax.Array, x: jax.Array, shared: dict[str, Any]
+) -> Sent:
+    """x, or C(x - y) which is added to h, by the level of `full_or_moved`."""
+    own_key, own = draw_of(part, SECOND, key, shared)
+    return Sent((whole(x) if level == 2 else added(part, own_key, x - y, own),))
 
 
 @module
@@ -244,6 +291,12 @@ class ThreePCv5(ThreePoint):
         told = Cost(sent.cost.scalars, sent.cost.extra_bits + (0 if self.common_coin else index_bits(2)))
         return sent._replace(cost=told)
 
+    def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
+        """x or C(x - y), and a bit that tells which, unless the coin is common."""
+        level = level_of(self, key, h, y, x, shared)
+        sent = full_or_moved_sent(self.compressor, level, key, y, x, shared)
+        return sent if self.common_coin else sent.behind(Code(level - 1, 2))
+
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(1 - sqrt(1 - p), (1 - p)(1 - alpha)/(1 - sqrt(1 - p)))."""
         p = float(single("ThreePCv5", "p", self.p))
@@ -274,9 +327,16 @@ class EF21Plus(ThreePoint):
         own_key, own = draw_of(self.compressor, FIRST, key, shared)
         other_key, other = draw_of(self.compressor, SECOND, key, shared)
         moved = EF21(self.compressor)(own_key, h, y, x, **own)
-        fresh = compressed(self.compressor, other_key, x, **other)
-        sent = choose(sq(x - fresh.value) < sq(x - moved.value), fresh._replace(level=2), moved._replace(level=1))
+        anew = compressed(self.compressor, other_key, x, **other)
+        sent = choose(sq(x - anew.value) < sq(x - moved.value), anew._replace(level=2), moved._replace(level=1))
         return sent._replace(cost=Cost(sent.cost.scalars, sent.cost.extra_bits + index_bits(2)))
+
+    def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
+        """A bit, and the C that it tells."""
+        level = level_of(self, key, h, y, x, shared)
+        own_key, own = draw_of(self.compressor, SECOND if level == 2 else FIRST, key, shared)
+        step = fresh(self.compressor, own_key, x, own) if level == 2 else towards(self.compressor, own_key, h, x, own)
+        return Sent((step,), (Code(level - 1, 2),))
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(theta(alpha), beta(alpha))."""
@@ -310,9 +370,12 @@ class Ada3PC(ThreePoint):
 
     def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Message:
         """Silence, then level after level until the error is within zeta |x - y|^2."""
-        draws = zip(jax.random.split(key, len(self.levels)), apart(self.levels, shared), strict=True)
-        messages = [level(k, h, y, x, **own) for level, (k, own) in zip(self.levels, draws, strict=True)]
+        messages = [level(k, h, y, x, **own) for level, k, own in drawing(self.levels, key, shared)]
         return cheapest(messages, self.zeta, h, y, x)
+
+    def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
+        """The level, and what it sends, with codes of its own."""
+        return chosen(level_of(self, key, h, y, x, shared), drawing(self.levels, key, shared), h, y, x)
 
     def constants(self, dim: int, workers: int | None = None) -> AB:
         """(A_m, max(B_m, zeta))."""

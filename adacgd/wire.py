@@ -4,7 +4,8 @@
 
 with the counts of the simulator's own `Message.cost`, and `decode` gives its `Message.value` bit for bit. The header
 says what both ends of a link know already (family, parameters, dimension, what a shared seed draws), so that a stored
-message explains itself; it is no part of a price. docs/wire.md has the layout byte by byte.
+message explains itself; it is no part of a price. A compressor's message is a value, a mechanism's the steps that lead
+from what the receiver holds to what it holds next (`adacgd.steps`). docs/wire.md has the layout byte by byte.
 
 Any bytes are safe to read: they give a value or a `WireError`. A few bytes may stand for a long vector, so no more than
 `max_dim` coordinates are read, which bounds time and memory; all other work grows with the bytes there are.
@@ -15,13 +16,13 @@ import dataclasses
 import functools
 import typing
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from adacgd.compressors.bitstream import BitReader, BitWriter, ByteReader, WireError, bits_for, varint
-from adacgd.compressors.codes import Dense, Format, Numbers, Seeded, Silent, Sparse, SparseVariable, plus
+from adacgd.compressors.codes import Dense, Format, Seeded, Silent, Sparse, SparseVariable
 from adacgd.compressors.dense_codes import (
     FixedPoint,
     FloatCast,
@@ -42,11 +43,12 @@ from adacgd.compressors.nested import (
     Scaled,
     SeededVariable,
 )
+from adacgd.steps import FRESH, KINDS, REPLACING, Code, Sent, Step, after
 
 __all__ = ["MAX_DIM", "Contents", "WireError", "decode", "encode", "header_bits", "inspect", "padding_bits"]
 
 MAGIC = b"acgd"
-VERSION = 1
+VERSION = 2
 MAX_DIM = 1 << 20  # coordinates read unless more are asked for: a few bytes then cannot ask for 64 MB
 _CHECKED = len(MAGIC) + 1 + 4  # the CRC covers what stands before its 4 bytes, and all behind them
 
@@ -54,11 +56,12 @@ _SIMPLE = (Silent, Dense, Sparse, SparseVariable, Seeded, SignScale, TernaryScal
 _OTHERS = (FloatCast, FixedPoint, LowRank, SeededVariable, PartlySeeded, Blocks, Pair, Scaled, OnSupport, Maybe)
 FORMATS: dict[int, type[Format]] = {cls.code: cls for cls in (*_SIMPLE, *_OTHERS)}
 
-COMPRESSOR, ADDED, REPLACING = range(3)  # kinds: a value; what is added to h; coordinates that replace those of h
+COMPRESSOR, MECHANISM = range(2)  # whose message it is
 FLOAT_WIDTHS = (16, 32, 64)
 MOST_DEPTH = 6  # formats inside each other
 MOST_PARTS = 1 << 14  # entries of a tuple: blocks
 MOST_LETTERS = 64
+MOST_STEPS = 8  # of a mechanism's message; as many codes
 MOST_PASSES = 8  # times dim: coordinates of all formats of a message together, a sum of four being 7
 
 
@@ -67,12 +70,16 @@ class Contents(NamedTuple):
 
     dim: int
     float_width: int
-    format: Format
-    level: int | None  # of a mechanism: 0 nothing sent, 1..m the level sent; None for a compressor's message
-    levels: int  # m of a mechanism that may be silent, in whose payload the level stands first; else 0
-    kind: int
+    kind: int  # COMPRESSOR or MECHANISM
+    steps: tuple[tuple[int, Format], ...]  # kind and format; of a compressor's message one that is FRESH
+    codes: tuple[Code, ...]  # what its sender chose, such as a level
     header_bits: int
     payload_bits: int
+
+    @property
+    def format(self) -> Format | None:
+        """That of the only step there is; None where there are none or several."""
+        return self.steps[0][1] if len(self.steps) == 1 else None
 
     @property
     def padding_bits(self) -> int:
@@ -99,109 +106,43 @@ def encode(
 ) -> bytes:
     """The message that `what` sends of x, (d,), with the randomness of `key`, a JAX key or an integer in [0, 2^32).
 
-    what: a compressor with a byte format, or one of GD, EF21, LAG, CLAG, AdaCGD over such compressors, which also needs
-    h, what the receiver holds, and y, the previous vector, both (d,).
+    what: a compressor with a byte format, or a three point map or estimator over such compressors, which also needs h,
+    what the receiver holds, and y, the previous vector, both (d,).
     float_width: 16, 32 or 64, to which x, h and y are cast first; by default that of x.
-    common, worker, workers (and round): what compressors that share randomness are called with; others ignore them.
-    state: what a `Stateful` such as PowerSGDWarm has from its `init` or last `step`; it draws nothing from the key.
+    common, worker, workers (and round): what estimators, and compressors and maps that share randomness, are called
+    with; others ignore them. For an estimator `key` may be the whole `Draw` instead.
+    state: what a `Stateful` such as PowerSGDWarm, or an estimator with a memory such as DIANA, has from its `init` or
+    last `step`.
 
     Raises TypeError for what has no byte format, ValueError for arguments that do not fit.
     """
-    from adacgd.compressors.base import Stateful, as_key, fetch, format_of, shared_with
-    from adacgd.mechanisms import ThreePoint
+    from adacgd.sending import Request, message
 
-    if isinstance(what, Stateful) != (state is not None):
-        words = (
-            "keeps a state: pass state=, of its init or last step" if state is None else "keeps no state: leave it out"
-        )
-        raise ValueError(f"encode({what!r}, ..., state=...): {type(what).__name__} {words}.")
-    shared = _shared(what, common, round, worker, workers)
-    key, x = as_key(key), _vector("x", x, float_width)
-    width = 8 * x.dtype.itemsize
-    if not isinstance(what, ThreePoint):
-        if h is not None or y is not None:
-            raise ValueError(f"encode({what!r}, ...): h= and y= are for mechanisms; a compressor is given x alone.")
-        if isinstance(what, Stateful):
-            return _packed(what.format(x.size, width), fetch(*what.send(state, x)), x.size, width)
-        layout = format_of(what, x.size, width, workers)
-        return _packed(layout, what.numbers(key, x, **shared_with(what, shared)), x.size, width)
-    if h is None or y is None:
-        raise ValueError(f"encode({what!r}, ...) is a mechanism: pass h=, what the receiver holds, and y=.")
-    h, y = _vector("h", h, float_width, x), _vector("y", y, float_width, x)
-    return _mechanism(what, key, h, y, x, shared)
+    sent, v = message(what, Request(key, x, float_width, h, y, common, round, worker, workers, state))
+    return _packed(sent, v.size, 8 * v.dtype.itemsize, COMPRESSOR if h is None else MECHANISM)
 
 
-def _shared(what: Any, common: Any, round: Any, worker: Any, workers: Any) -> dict[str, Any]:
-    """What `what` is called with besides its key."""
-    from adacgd.compressors.base import as_key
-
-    if not getattr(what, "shares_randomness", False):
-        return {}
-    told = {"common": common, "worker": worker, "workers": workers}
-    missing = [f"{name}=" for name, value in told.items() if value is None]
-    if missing:
-        raise ValueError(f"encode({what!r}, ...) shares randomness among workers: pass {', '.join(missing)} too.")
-    return {**told, "common": as_key(common), **({} if round is None else {"round": round})}
-
-
-def _vector(name: str, v: Any, float_width: int | None, like: Any = None) -> Any:
-    """A JAX vector of the width asked for. Raises ValueError for all that is none, or that JAX would narrow."""
-    import jax.numpy as jnp
-
-    v = np.asarray(v)
-    if float_width is not None:
-        if float_width not in FLOAT_WIDTHS or not isinstance(float_width, int | np.integer):
-            raise ValueError(f"encode(float_width=...) must be 16, 32 or 64, got {float_width!r}.")
-        with np.errstate(all="ignore"):
-            v = v.astype(f"f{float_width // 8}")
-    if v.ndim != 1 or v.size < 1 or v.dtype not in ("f2", "f4", "f8"):
-        raise ValueError(f"encode({name}=...) must be a (d,) array of float16, 32 or 64, got {v.dtype} {v.shape}.")
-    if like is not None and (v.shape != like.shape or v.dtype != like.dtype):
-        raise ValueError(f"encode({name}=...) must be as x, {like.dtype} {like.shape}, got {v.dtype} {v.shape}.")
-    there = jnp.asarray(v)
-    if there.dtype != v.dtype:
-        raise ValueError(f"encode({name}=...) is {v.dtype}, which needs jax_enable_x64; or pass float_width=32.")
-    return there
-
-
-def _mechanism(what: Any, key: Any, h: Any, y: Any, x: Any, shared: dict[str, Any]) -> bytes:
-    """The level that the mechanism chooses, and what its compressor sends of x - h."""
-    import jax.numpy as jnp
-
-    from adacgd.compressors.base import format_of, level_index, shared_with
-
-    ladder, width = what.ladder(), 8 * x.dtype.itemsize
-    if ladder is None:
-        raise TypeError(f"{type(what).__name__} has no byte format; only maps with a `ladder()` have one.")
-    layouts = [format_of(c, x.size, width, shared.get("workers")) for c in ladder.levels]
-    levels = len(layouts) if ladder.may_be_silent else 0
-    if ladder.level_bits != bits_for(levels + 1):
-        raise TypeError(f"{what!r} counts {ladder.level_bits} bits for its level; {levels} and silence take another.")
-    level = int(what(key, h, y, x, **shared_with(what, shared)).level)
-    if not level:
-        return _packed(Silent(), (), x.size, width, ADDED, levels, level)
-    compressor, layout = ladder.levels[level - 1], layouts[level - 1]
-    own = shared_with(compressor, shared, level_index(level - 1, len(layouts)))
-    numbers = compressor.numbers(what.level_keys(key)[level - 1], x - h, **own)
-    if not compressor.verbatim:
-        return _packed(layout, numbers, x.size, width, ADDED, levels, level)
-    values = x if ladder.whole else jnp.where(x - h != 0, x, h)
-    return _packed(layout, layout.carrying(numbers, np.asarray(values)), x.size, width, REPLACING, levels, level)
-
-
-def _packed(
-    layout: Format, numbers: Any, dim: int, width: int, kind: int = COMPRESSOR, levels: int = 0, level: int = 0
-) -> bytes:
+def _packed(sent: Sent, dim: int, width: int, kind: int = MECHANISM) -> bytes:
     """Header, known bits, payload."""
     known, payload = BitWriter(), BitWriter()
-    payload.integer(level, bits_for(levels + 1))
-    layout.write(payload, known, numbers, dim, width)
-    head = bytes([kind, width]) + varint(dim) + (varint(levels) if kind else b"") + _tree(layout)
+    for code in sent.codes:
+        payload.integer(code.value, bits_for(code.choices))
+    for step in sent.steps:
+        step.format.write(payload, known, step.numbers, dim, width)
+    head = bytes([kind, width]) + varint(dim) + _chain(sent, kind)
     body = head + varint(known.bits) + varint(payload.bits) + known.getvalue() + payload.getvalue()
     start = MAGIC + bytes([VERSION])
     blob = start + zlib.crc32(start + body).to_bytes(4, "big") + body
     inspect(blob)  # what no receiver would read is refused here
     return blob
+
+
+def _chain(sent: Sent, kind: int) -> bytes:
+    """The format of a compressor's message; of a mechanism's how many choices each code has, and all steps."""
+    if kind == COMPRESSOR:
+        return _tree(sent.steps[0].format)
+    codes = varint(len(sent.codes)) + b"".join(varint(code.choices) for code in sent.codes)
+    return codes + varint(len(sent.steps)) + b"".join(bytes([s.kind]) + _tree(s.format) for s in sent.steps)
 
 
 def _tree(layout: Format) -> bytes:
@@ -241,11 +182,20 @@ def decode(blob: bytes, *, h: Any = None, max_dim: int = MAX_DIM) -> np.ndarray:
     _require_held(found, h)
     if h is None and found.dim > max_dim:
         raise WireError(f"the message has {found.dim} coordinates, above max_dim={max_dim}; pass a larger max_dim=.")
-    with _refusals():
-        numbers = found.format.read(payload, known, found.dim, found.float_width)
+    held = np.broadcast_to(np.zeros((), f"f{found.float_width // 8}"), found.dim) if h is None else np.asarray(h)
+    for step in _steps(found, known, payload):
+        held = after(step, held)
+    return held if found.steps else np.array(held)
+
+
+def _steps(found: Contents, known: BitReader, payload: BitReader) -> Iterator[Step]:
+    """One after the other, so that the numbers of one alone are held."""
+    for kind, layout in found.steps:
+        with _refusals():
+            numbers = layout.read(payload, known, found.dim, found.float_width)
+        yield Step(kind, layout, numbers)
     if payload.left or known.left:
         raise WireError(f"{payload.left + known.left} bits are left when all fields are read.")
-    return _value(found, numbers, h)
 
 
 def inspect(blob: bytes) -> Contents:
@@ -275,50 +225,33 @@ def _require_held(found: Contents, h: Any) -> None:
         raise WireError(f"h= must be an array float{found.float_width} ({found.dim},), got {dtype}, shape {shape}.")
 
 
-def _value(found: Contents, numbers: Numbers, h: Any) -> np.ndarray:
-    """What the receiver makes of the numbers: `adacgd.mechanisms.received` in NumPy."""
-    dtype = np.dtype(f"f{found.float_width // 8}")
-    if found.level == 0:
-        return np.array(h)
-    with np.errstate(all="ignore"):  # any bits may stand for floats, signalling NaN too
-        sent = found.format.rebuild(np, numbers, found.dim, dtype)
-        if found.kind == COMPRESSOR:
-            return sent
-        if found.kind == REPLACING:
-            out, carried = np.array(h), found.format.support(numbers, found.dim)
-            out[carried] = sent[carried]
-            return out
-        return plus(np, np.asarray(h), np.where(sent != 0, sent, dtype.type(0)))
-
-
 def _opened(blob: Any) -> tuple[Contents, BitReader, BitReader]:
-    """What the header says, and the known bits and the payload, the latter behind the level."""
+    """What the header says, and the known bits and the payload, the latter behind the codes."""
     if not isinstance(blob, bytes | bytearray | memoryview):
         raise TypeError(f"a message is bytes, got {type(blob).__name__} {blob!r:.40}.")
     octets = bytes(blob)
     source = _checked(octets)
     kind, width, dim = *source.take(2), source.varint()
-    if kind not in (COMPRESSOR, ADDED, REPLACING):
-        raise WireError(f"the kind of the message is {kind}; there are 0, 1 and 2.")
+    if kind not in (COMPRESSOR, MECHANISM):
+        raise WireError(f"the kind of the message is {kind}; there are 0 and 1.")
     if width not in FLOAT_WIDTHS:
         raise WireError(f"the float width is {width}; it must be 16, 32 or 64.")
     if dim < 1:
         raise WireError("the message has no coordinates.")
-    levels = source.varint() if kind else 0
-    layout = _read_format(source, 1)
+    choices = _choices(source) if kind == MECHANISM else ()
+    steps = _read_steps(source) if kind == MECHANISM else ((FRESH, _read_format(source, 1)),)
     with _refusals():
-        layout.check(dim, width)
-    if _passes(layout, dim) > MOST_PASSES * dim:
+        for _, layout in steps:
+            layout.check(dim, width)
+    if sum(_passes(layout, dim) for _, layout in steps) > MOST_PASSES * dim:
         raise WireError(f"the formats of the message together have more than {MOST_PASSES} times its coordinates.")
     sizes = source.varint(), source.varint()
     known, payload = (_bits(source, size) for size in sizes)
     if source.at != len(octets):
         raise WireError(f"{len(octets) - source.at} bytes follow the end of the message.")
-    level = _level(payload, levels, layout) if kind else None
-    if kind == REPLACING and not layout.verbatim:
-        raise WireError(f"{type(layout).__name__} carries no coordinates that could replace those of h.")
+    codes = tuple(_code(payload, count) for count in choices)
     head = 8 * (len(octets) - -(-sizes[1] // 8))
-    return Contents(dim, width, layout, level, levels, kind, head, sizes[1]), known, payload
+    return Contents(dim, width, kind, steps, codes, head, sizes[1]), known, payload
 
 
 def _checked(octets: bytes) -> ByteReader:
@@ -342,14 +275,40 @@ def _bits(source: ByteReader, count: int) -> BitReader:
     return BitReader(octets, count)
 
 
-def _level(payload: BitReader, levels: int, layout: Format) -> int:
-    """The level that a mechanism sent: 1 where it has no choice."""
-    level = payload.integer(bits_for(levels + 1)) if levels else 1
-    if level > levels > 0:
-        raise WireError(f"level {level} was sent by a mechanism of {levels}.")
-    if (level == 0) != isinstance(layout, Silent):
-        raise WireError(f"level {level} was sent in format {type(layout).__name__}; level 0, and no other, is Silent.")
-    return level
+def _few(source: ByteReader, what: str) -> Iterable[int]:
+    """So many as the next number says, if they are few."""
+    count = source.varint()
+    if count > MOST_STEPS:
+        raise WireError(f"the message has {count} {what}; at most {MOST_STEPS} are read.")
+    return range(count)
+
+
+def _choices(source: ByteReader) -> tuple[int, ...]:
+    """How many choices each code has."""
+    choices = tuple(source.varint() for _ in _few(source, "codes"))
+    if min(choices, default=2) < 2:
+        raise WireError(f"a code has {min(choices)} choices; there are at least 2.")
+    return choices
+
+
+def _code(payload: BitReader, choices: int) -> Code:
+    value = payload.integer(bits_for(choices))
+    if value >= choices:
+        raise WireError(f"a code is {value} where there are {choices} choices.")
+    return Code(value, choices)
+
+
+def _read_steps(source: ByteReader) -> tuple[tuple[int, Format], ...]:
+    """Kind and format of each."""
+    steps = []
+    for _ in _few(source, "steps"):
+        kind, layout = source.take(1)[0], _read_format(source, 1)
+        if kind not in KINDS:
+            raise WireError(f"the kind of a step is {kind}; there are 1, 2 and 3.")
+        if kind == REPLACING and not layout.verbatim:
+            raise WireError(f"{type(layout).__name__} carries no coordinates that could replace those of h.")
+        steps.append((kind, layout))
+    return tuple(steps)
 
 
 def _passes(layout: Format, dim: int) -> int:

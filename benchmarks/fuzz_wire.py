@@ -1,7 +1,8 @@
 """Hostile bytes for the receiver: `python -m benchmarks.fuzz_wire [--count N] [--seed S] [--write FILE]`.
 
-N random strings, N mutations of valid messages of every format (of half of them the CRC is repaired, so that the reader
-of the format itself meets them), and short messages that stand for the longest vectors. Each must give a value or a
+N random strings, N mutations of valid messages of every format and of chains of steps (of half of them the CRC is
+repaired, so that the reader of the format itself meets them), and short messages that stand for the longest vectors.
+Each must give a value or a
 `WireError` of one line, within 5 s and 64 MB, and whatever is decoded must be written again as the very same bytes.
 The exit code is 1 if one does not.
 """
@@ -26,12 +27,14 @@ from adacgd import wire
 from adacgd.compressors import codes, dense_codes, nested
 from adacgd.compressors.bitstream import varint
 from adacgd.compressors.fields import subset_bits
+from adacgd.steps import ADDED, FRESH, KINDS, REPLACING, Sent
 from benchmarks.report import write
 
 MOST_SECONDS = 5.0
 MOST_BYTES = 64 << 20
 HANGS = 600  # seconds that the messages of one kind may take
 TRACED = 100  # memory is traced in every so many messages: it makes them several times slower
+CHAINS = "chains of steps"
 START = wire.MAGIC + bytes([wire.VERSION])
 
 Case = tuple[bytes, Any]  # a message, and the h to decode it with
@@ -59,7 +62,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def valid() -> dict[str, list[Case]]:
-    """Messages of every format, by its name; some of them of mechanisms."""
+    """Messages of every format, by its name, some of them of mechanisms; and those of several steps, or with codes."""
     key, rng = jax.random.key(0), np.random.default_rng(0)
     shared: dict[str, Any] = {"common": key, "worker": 1, "workers": 3}
     parts: list[Any] = [
@@ -94,15 +97,50 @@ def valid() -> dict[str, list[Case]]:
         if isinstance(part, ac.Compressor):
             blob = wire.encode(ac.CLAG(part, 0.0), key, x, h=h, y=x)
             found[type(wire.inspect(blob).format).__name__].append((blob, h))
-    silent = wire.encode(ac.LAG(1.0), key, h, h=h, y=h)
-    found["Silent"] = [(silent, h), (sealed(pieces(codes.Silent(), 18)), None)]
-    return found
+    found["Silent"] = [(sealed(chain((codes.Silent(), kind), dim=18)), h) for kind in KINDS]
+    found["Silent"].append((sealed(pieces(codes.Silent(), 18)), None))
+    return {**found, CHAINS: [(wire.encode(one, key, x, h=h, y=(x + h) / 2, **shared), h) for one in maps()]}
+
+
+def maps() -> list[Any]:
+    """Maps of every kind of step and of code, three steps and three codes deep, silent and not."""
+    top, sign = ac.TopK(3, "gaps"), ac.Sign()
+    quiet, loud = ac.CLAG(top, 1e9), ac.AdaCGD([top, sign, ac.TopK(9)], 0.0)
+    return [
+        *(ac.LAG(1e9), ac.LAG(0.0), quiet, loud, ac.Energy(0.3, 0.1), ac.Sampled(ac.GD(), p=1e-9), ac.ThreePCv1(sign)),
+        *(ac.ThreePCv2(ac.RandK(2, shared_seed=True), top), ac.ThreePCv2(ac.PermK(), ac.Shrunk(ac.QSGD(2, "elias")))),
+        *(ac.ThreePCv3(loud, top), ac.ThreePCv3(ac.ThreePCv4(top, sign), sign), ac.ThreePCv5(sign, 0.5, False)),
+        *(ac.EF21Plus(top), ac.EF21Plus(ac.TopK(17)), ac.Ada3PC([quiet, ac.EF21Plus(top)], 0.1)),
+        *(ac.ThreePCv3(ac.Ada3PC([ac.ThreePCv3(loud, sign)], 0.0), sign), ac.MARINA(ac.QSGD(3), 0.5)),
+    ]
 
 
 def pieces(layout: codes.Format, dim: int, known: bytes = b"", payload: bytes = b"", width: int = 64) -> bytes:
     """The body of a compressor's message, be it right or not; bits in whole bytes."""
     sizes = varint(8 * len(known)) + varint(8 * len(payload))
     return bytes([wire.COMPRESSOR, width]) + varint(dim) + wire._tree(layout) + sizes + known + payload
+
+
+def chain(
+    *steps: tuple[codes.Format, int], dim: int, choices: tuple[int, ...] = (), payload: bytes = b"", known: bytes = b""
+) -> bytes:
+    """The body of a mechanism's message, be it right or not: formats with their kinds; bits in whole bytes."""
+    head = bytes([wire.MECHANISM, 64]) + varint(dim) + varint(len(choices)) + b"".join(varint(n) for n in choices)
+    head += varint(len(steps)) + b"".join(bytes([kind]) + wire._tree(layout) for layout, kind in steps)
+    return head + varint(8 * len(known)) + varint(8 * len(payload)) + known + payload
+
+
+def long_chains(dim: int = wire.MAX_DIM) -> list[Case]:
+    """As many steps as are read, each of which touches all of a long h."""
+    silent, empty = codes.Silent(), codes.Sparse(0)
+    h = np.ones(dim)
+    bodies = [chain(*[(silent, kind)] * wire.MOST_STEPS, dim=dim) for kind in (ADDED, FRESH)]
+    bodies += [chain(*[(layout, REPLACING)] * wire.MOST_STEPS, dim=dim) for layout in (empty, codes.Sparse(0, "rank"))]
+    bodies += [chain(*[(nested.Scaled(silent, (2.0).hex()), ADDED)] * 4, dim=dim)]
+    bodies += [chain((nested.Pair(nested.Pair(silent, silent), silent), ADDED), (empty, REPLACING), dim=dim)]
+    bodies += [chain(*[(silent, ADDED)] * (wire.MOST_STEPS + 1), dim=dim), chain(dim=dim)]
+    bodies += [chain(dim=dim, choices=(1 << 62,) * 8, payload=bytes(62)), chain(dim=dim, choices=(2,) * 9)]
+    return [(sealed(body), h) for body in bodies]
 
 
 def traps(dim: int = wire.MAX_DIM) -> list[Case]:
@@ -133,19 +171,20 @@ def traps(dim: int = wire.MAX_DIM) -> list[Case]:
 
 
 def ranks(dim: int = wire.MAX_DIM) -> list[Case]:
-    """Four subsets by their rank, each a walk over all coordinates: the slowest there is."""
+    """Four subsets by their rank, or eight in a chain, each a walk over all coordinates: the slowest there is."""
     top = codes.Sparse(2, "rank")
     layout = nested.Pair(nested.Pair(top, top), nested.Pair(top, top))
     bits = 4 * (subset_bits(2, dim, "rank") + 2 * 64)
     head = bytes([wire.COMPRESSOR, 64]) + varint(dim) + wire._tree(layout)
-    return [(sealed(head + varint(0) + varint(bits) + bytes(-(-bits // 8))), None)]
+    eight = chain(*[(top, REPLACING)] * wire.MOST_STEPS, dim=dim, payload=bytes(2 * bits // 8))
+    return [(sealed(head + varint(0) + varint(bits) + bytes(-(-bits // 8))), None), (sealed(eight), np.ones(dim))]
 
 
 def random_strings(rng: random.Random, count: int) -> Iterator[Case]:
     """Noise; of half of it a start and a CRC that fit."""
     for i in range(count):
         noise = rng.randbytes(rng.randrange(120))
-        yield (sealed(bytes([rng.randrange(3), rng.choice((16, 32, 64))]) + noise) if i % 2 else noise), None
+        yield (sealed(bytes([rng.randrange(2), rng.choice((16, 32, 64))]) + noise) if i % 2 else noise), None
 
 
 def mutations(rng: random.Random, cases: list[Case], count: int) -> Iterator[Case]:
@@ -178,9 +217,8 @@ def change(rng: random.Random, body: bytearray, other: bytes) -> None:
 def again(blob: bytes) -> bytes:
     """What is read of a message, written again."""
     found, known, payload = wire._opened(blob)
-    numbers = found.format.read(payload, known, found.dim, found.float_width)
-    layout = (found.format, numbers, found.dim, found.float_width)
-    return wire._packed(*layout, found.kind, found.levels, found.level or 0)
+    sent = Sent(tuple(wire._steps(found, known, payload)), found.codes)
+    return wire._packed(sent, found.dim, found.float_width, found.kind)
 
 
 def attack(name: str, cases: Iterable[Case], traced: int = TRACED) -> Tally:
@@ -224,8 +262,8 @@ def attacks(count: int, seed: int = 0) -> Iterator[Tally]:
 
 def short_for_long() -> Tally:
     """All traps, once for the time and once for the memory, since tracing slows them down."""
-    tally = attack("short for long", traps() + ranks(), traced=0)
-    tally.peak = attack("short for long", traps(), traced=1).peak
+    tally = attack("short for long", traps() + long_chains() + ranks(), traced=0)
+    tally.peak = attack("short for long", traps() + long_chains(), traced=1).peak
     return tally
 
 

@@ -13,14 +13,20 @@ import adacgd as ac
 from adacgd import wire
 from adacgd.compressors import codes, dense_codes, nested
 from adacgd.compressors.bitstream import WireError, varint
+from adacgd.steps import ADDED, FRESH, REPLACING, Sent, Step
 from benchmarks import fuzz_wire
-from benchmarks.fuzz_wire import pieces, sealed
+from benchmarks.fuzz_wire import chain, pieces, sealed
 
 
 def test_random_and_mutated_bytes_are_decoded_or_refused():
     """5000 of each, and short ones that stand for long vectors, within 5 s and 64 MB; the benchmark runs 100 000."""
     tallies = {tally.name: tally for tally in fuzz_wire.attacks(5000)}
-    assert set(tallies) == {"random bytes", "short for long", *(cls.__name__ for cls in wire.FORMATS.values())}
+    assert set(tallies) == {
+        "random bytes",
+        "short for long",
+        fuzz_wire.CHAINS,
+        *(cls.__name__ for cls in wire.FORMATS.values()),
+    }
     for name, tally in tallies.items():
         assert tally.tried == tally.refused + tally.decoded >= 100 and tally.refused
         assert tally.decoded or name == "random bytes", "mutations that all fail reach nothing"
@@ -58,10 +64,10 @@ TREE = wire._tree
 REFUSED = {
     "not with 61636764": b"\x1f\x8b\x08 no message",
     "start with nothing": b"",
-    "version 2": b"acgd\2" + bytes(20),
-    "header ends early": b"acgd\1",
-    "CRC-32": b"acgd\1" + bytes(20),
-    "kind of the message is 3": sealed(b"\3" + pieces(SILENT, 4)[1:]),
+    "version 1": b"acgd\1" + bytes(20),
+    "header ends early": b"acgd\2",
+    "CRC-32": b"acgd\2" + bytes(20),
+    "kind of the message is 2": sealed(b"\2" + pieces(SILENT, 4)[1:]),
     "float width is 8": sealed(b"\0\x08" + pieces(SILENT, 4)[2:]),
     "no coordinates": sealed(pieces(SILENT, 0)),
     "above max_dim": sealed(pieces(SILENT, wire.MAX_DIM + 1)),
@@ -89,6 +95,16 @@ REFUSED = {
     "1..65535": sealed(b"\0\x40\4\x08\0" + b"\6linear" + b"\0\0"),
     "2..24 bits": sealed(b"\0\x40\4\x0c\x32\0\0\0"),
     "LowRank": sealed(pieces(dense_codes.LowRank(3, 2, 2), 4)),
+    "kind of a step is 0": sealed(chain((SILENT, 0), dim=4)),
+    "kind of a step is 4": sealed(chain((SILENT, 4), dim=4)),
+    "9 steps; at most 8": sealed(chain(*[(SILENT, ADDED)] * 9, dim=4)),
+    "9 codes; at most 8": sealed(chain(dim=4, choices=(2,) * 9)),
+    "a code has 1 choices": sealed(chain(dim=4, choices=(2, 1))),
+    "code is 3 where there are 3": sealed(chain(dim=4, choices=(3,), payload=b"\xc0")),
+    "payload ends early: 2 bits": sealed(chain(dim=4, choices=(3,))),
+    "SignScale carries no coordinates": sealed(chain((dense_codes.SignScale(), REPLACING), dim=4)),
+    "together have more than 8": sealed(chain(*[(nested.Pair(SILENT, SILENT), ADDED)] * 3, dim=4)),
+    "pass it as h=": sealed(chain(dim=4)),
     "do not make up 4": sealed(pieces(nested.Blocks((SILENT, SILENT), (1, 2)), 4)),
 }
 
@@ -100,39 +116,33 @@ def test_what_no_sender_writes_is_refused_in_words(words):
     assert "\n" not in str(refusal.value)
 
 
-def packed(kind, levels, layout, bits, known=""):
-    """A mechanism's or compressor's message with these bits."""
+def packed(layout, bits, known=""):
+    """A compressor's message with these bits."""
 
     def octets(b):
         return int("1" + b + "0" * (-len(b) % 8), 2).to_bytes(-(-len(b) // 8) + 1, "big")[1:]
 
-    head = bytes([kind, 16, 4]) + (varint(levels) if kind else b"") + TREE(layout)
+    head = bytes([wire.COMPRESSOR, 16, 4]) + TREE(layout)
     return sealed(head + varint(len(known)) + varint(len(bits)) + octets(known) + octets(bits))
 
 
-def test_levels_that_cannot_be_and_numbers_that_mean_nothing_are_refused():
-    h, none = np.zeros(4, np.float16), "0" * 16
-    assert wire.decode(packed(1, 3, SILENT, "00"), h=h).tolist() == [0] * 4
-    for octets, words, held in [
-        (packed(1, 2, codes.Dense(), "11" + 4 * none), "level 3 was sent by a mechanism of 2", h),
-        (packed(1, 2, codes.Dense(), "00" + 4 * none), "level 0 was sent in format Dense", h),
-        (packed(1, 2, SILENT, "01"), "level 1 was sent in format Silent", h),
-        (packed(1, 0, SILENT, ""), "level 1 was sent in format Silent", h),
-        (packed(2, 0, dense_codes.SignScale(), none + "0000"), "SignScale carries no coordinates", h),
-        (packed(0, 0, dense_codes.TernaryScale(), none + "1" * 7), "too large", None),
-        (packed(0, 0, dense_codes.Levels(2), none + "0000" + "11000000"), "a code is 3", None),
-        (packed(0, 0, dense_codes.LevelsElias(2), none + "001" + "1" + "0" + "011"), "2 is the largest", None),
-        (packed(0, 0, codes.SparseVariable(), "111"), "a subset has 7 members", None),
-        (packed(0, 0, codes.Sparse(1, "gaps"), "00101" + none), "a gap between indices is 5", None),
-        (packed(0, 0, codes.Sparse(1, "gaps"), "0" * 70 + "1" * 80), "an Elias gamma code word", None),
-        (packed(0, 0, codes.Sparse(2, "rank"), "110" + 2 * none), "rank of a subset of 2 among 4", None),
-        (packed(0, 0, codes.SparseVariable("rank"), "010" + "111" + 2 * none), "too large", None),
-        (packed(0, 0, codes.Sparse(2), "0101" + 2 * none), "ascending", None),
-        (packed(0, 0, codes.Seeded(2), 2 * none, known="0100"), "ascending", None),
-        (packed(0, 0, nested.PartlySeeded(1, 1), "10" + 2 * none, known="10"), "comes twice", None),
+def test_numbers_that_mean_nothing_are_refused():
+    none = "0" * 16
+    for octets, words in [
+        (packed(dense_codes.TernaryScale(), none + "1" * 7), "too large"),
+        (packed(dense_codes.Levels(2), none + "0000" + "11000000"), "a code is 3"),
+        (packed(dense_codes.LevelsElias(2), none + "001" + "1" + "0" + "011"), "2 is the largest"),
+        (packed(codes.SparseVariable(), "111"), "a subset has 7 members"),
+        (packed(codes.Sparse(1, "gaps"), "00101" + none), "a gap between indices is 5"),
+        (packed(codes.Sparse(1, "gaps"), "0" * 70 + "1" * 80), "an Elias gamma code word"),
+        (packed(codes.Sparse(2, "rank"), "110" + 2 * none), "rank of a subset of 2 among 4"),
+        (packed(codes.SparseVariable("rank"), "010" + "111" + 2 * none), "too large"),
+        (packed(codes.Sparse(2), "0101" + 2 * none), "ascending"),
+        (packed(codes.Seeded(2), 2 * none, known="0100"), "ascending"),
+        (packed(nested.PartlySeeded(1, 1), "10" + 2 * none, known="10"), "comes twice"),
     ]:
         with pytest.raises(WireError, match=words):
-            wire.decode(octets, h=held)
+            wire.decode(octets)
 
 
 def test_h_must_be_what_the_message_changes():
@@ -166,16 +176,21 @@ def test_a_long_vector_is_read_when_asked_for():
     assert wire.decode(change, h=h).sum() == 1, "an h says how many there are"
 
 
+def one(layout, numbers, dim):
+    """A compressor's message of these numbers."""
+    return wire._packed(Sent((Step(FRESH, layout, numbers),)), dim, 64, wire.COMPRESSOR)
+
+
 def test_many_small_blocks_and_many_ranks_take_little():
     """Work that grows with the square of the message, or memory with the rank, is how a receiver is brought down."""
     layout = nested.Blocks((codes.Sparse(1, "gaps"),) * 5000, (4,) * 5000)
     numbers = tuple(n for i in range(5000) for n in (np.array([i % 4]), np.ones(1)))
-    blob = wire._packed(layout, numbers, 20000, 64)
+    blob = one(layout, numbers, 20000)
     began = time.perf_counter()
     assert wire.decode(blob).sum() == 5000
     assert time.perf_counter() - began < 3
     factors = (np.ones(500 * 40), np.ones(500 * 40))
-    blob = wire._packed(dense_codes.LowRank(40, 500, 500), factors, 250_000, 64)
+    blob = one(dense_codes.LowRank(40, 500, 500), factors, 250_000)
     tracemalloc.start()
     assert np.all(wire.decode(blob) == 40)
     assert tracemalloc.get_traced_memory()[1] < 20 << 20, "40 outer products at once would be 80 MB"

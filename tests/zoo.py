@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from adacgd import wire
 from adacgd.compressors import (
     QSGD,
     AdaptiveRandom,
@@ -146,3 +147,26 @@ def bits_of(a):
     a = np.asarray(a)
     a = np.where(np.isnan(a), np.nan, a)
     return a.view(f"u{a.dtype.itemsize}")
+
+
+def hard(dim, dtype):
+    """`special`, and subnormal numbers."""
+    tiny = np.random.RandomState(3).uniform(-2, 2, dim) * float(np.finfo(dtype).tiny)
+    return [*special(dim, np.dtype(dtype)), jnp.asarray(tiny.astype(dtype))]
+
+
+def same(decoded, value):
+    """Bit for bit, NaN as NaN."""
+    assert isinstance(decoded, np.ndarray) and decoded.dtype == value.dtype
+    np.testing.assert_array_equal(bits_of(decoded), bits_of(value))
+
+
+def paid(blob):
+    """The bits of a blob that are no header and no padding, by its length alone."""
+    padding = wire.padding_bits(blob)
+    assert 0 <= padding < 8
+    return 8 * len(blob) - wire.header_bits(blob) - padding
+
+
+def price(message, dtype):
+    return 8 * np.dtype(dtype).itemsize * int(message.cost.scalars) + int(message.cost.extra_bits)

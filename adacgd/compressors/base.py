@@ -311,12 +311,21 @@ def require_contractive(owner: str, name: str, part: Any) -> None:
         raise TypeError(f"{owner}({name}=...) must be a Compressor, got {type(part).__name__} {part!r}.")
 
 
+class NoFormat(TypeError):
+    """It has no byte format, so that its price is taken as claimed."""
+
+
+def no_bytes(mechanism: Any) -> NoReturn:
+    """Refuse to write what does not say what it sends. Raises NoFormat."""
+    raise NoFormat(f"{type(mechanism).__name__} has no byte format; give it a method `sends` (docs/wire.md).")
+
+
 def format_of(part: Any, dim: int, float_width: int, workers: int | None = None) -> Format:
-    """`part.format(...)`, told the number of workers where the part shares randomness. Raises TypeError."""
+    """`part.format(...)`, told the number of workers where the part shares randomness. Raises NoFormat."""
     if isinstance(part, type):
         raise TypeError(f"a message is sent by an object, got the class {part.__name__}; call it first.")
     if not isinstance(part, Coded):
-        raise TypeError(f"{type(part).__name__} has no byte format; make it a Coded with `format` and `numbers`.")
+        raise NoFormat(f"{type(part).__name__} has no byte format; make it a Coded with `format` and `numbers`.")
     told = {"workers": workers} if getattr(part, "shares_randomness", False) else {}
     return part.format(dim, float_width, **told)
 
