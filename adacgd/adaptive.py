@@ -8,7 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
-from adacgd.compressors.base import Compressor, Message, alpha_of, level_index, require_nonnegative, shared_with, sq
+from adacgd.compressors.base import (
+    Compressor,
+    Message,
+    alpha_of,
+    brief,
+    level_index,
+    require_nonnegative,
+    shared_with,
+    sq,
+)
 from adacgd.compressors.selection import largest_mask, magnitude_bits, rows, sort_bits, tail_sums
 from adacgd.compressors.sparsifiers import Identity, TopK, sparse_cost
 from adacgd.cost import Cost, level_bits
@@ -78,6 +87,7 @@ class AdaCGD(ThreePoint):
     levels: Sequence[Compressor]
     zeta: float | jax.Array
     sharp: bool = static(default=False)
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _checked_levels(self.levels))

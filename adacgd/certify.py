@@ -221,10 +221,12 @@ def _hints(parts: list[Any], dim: int, told: bool) -> jax.Array:
 def _shares(target: ThreePoint, A: float) -> list[float]:
     """Where y may stand between h (0) and x (1) when a law is tight: where Young's inequality is for EF21, 1/(1 + s*) =
     1 - A, some others, and where a trigger of zeta just says *skip* or just does not."""
-    ladder = target.ladder()
-    shares = [1 - A, A, 0.0, 0.5, 0.9, 1.5]
-    edge = 1 / math.sqrt(ladder.zeta) if ladder is not None and ladder.may_be_silent and ladder.zeta > 0 else 0.5
-    return shares + [1 - edge * (1 + nudge) for nudge in (1e-9, -1e-9)] + [1 + edge * (1 + 1e-9)]
+    inside = jax.tree.leaves(target, is_leaf=lambda v: isinstance(v, ThreePoint) and v is not target)
+    ladders = [part.ladder() for part in (target, *inside) if isinstance(part, ThreePoint)]
+    zetas = [float(found.zeta) for found in ladders if found is not None and found.may_be_silent and found.zeta > 0]
+    edges = [1 / math.sqrt(zeta) for zeta in dict.fromkeys(zetas)] or [0.5]
+    at_edge = [1 + side * edge * (1 + nudge) for edge in edges for side, nudge in ((-1, 1e-9), (-1, -1e-9), (1, 1e-9))]
+    return [1 - A, A, 0.0, 0.5, 0.9, 1.5, *at_edge]
 
 
 def _judged(case: _Case, key: jax.Array, z: jax.Array) -> tuple[Measured, Exact | None]:

@@ -12,6 +12,7 @@ from adacgd.compressors.base import (
     NoFormat,
     Unbiased,
     alpha_of,
+    brief,
     omega_of,
     require_contractive,
     require_nonnegative,
@@ -170,6 +171,7 @@ class DIANA(Estimator):
 
     unbiased: Unbiased
     eta: float | jax.Array | None = None
+    __repr__ = brief
     shares_randomness = True
 
     def __post_init__(self) -> None:

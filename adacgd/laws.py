@@ -19,6 +19,7 @@ from adacgd.module import module, static
 
 CLIMBERS = 32  # of the starts, the best, that climb
 SMOOTH_STEPS = 1000  # in the smoothed landscape
+AT_ONCE = 50  # of them: a divisor
 STEPS = 300  # of climbing after it
 COPIES = 4  # of each climber, around it, whose gradients are averaged
 WIDEST, NARROWEST = 0.3, 1e-4  # how far around, in units of the root mean square of the input
@@ -128,11 +129,17 @@ class ThreePointLaw(Law):
         return jnp.where(left <= floor, 0, left / right)
 
     def starts(self, key: jax.Array, dim: int) -> jax.Array:
-        """x - h a hint or from the panel, y on the line through h and x."""
-        rows = jnp.concatenate([self.hints, panel(key, dim)])
+        """x - h a hint, from the panel or two-level, y on the line through h and x; and x - y such a row with h - y
+        against its last entries, as much as makes Young's inequality tight for maps that compress x - y."""
+        rows = jnp.concatenate([self.hints, panel(key, dim), two_level(dim)])
         h = jax.random.normal(jax.random.fold_in(key, 2), (dim,)) * 0.1
         point = lambda row, s: jnp.concatenate([h, h + s * row, h + row])
-        return jax.vmap(lambda row: jax.vmap(lambda s: point(row, s))(self.shares))(rows).reshape(-1, 3 * dim)
+        on_lines = jax.vmap(lambda row: jax.vmap(lambda s: point(row, s))(self.shares))(rows).reshape(-1, 3 * dim)
+        firsts = jnp.unique(jnp.linspace(0, dim - 1, 8).astype(int), size=8)
+        against = lambda row, first: -jnp.where(jnp.arange(dim) >= first, row, 0) * (1 - self.A) / self.A
+        apart = lambda row, first: jnp.concatenate([h + against(row, first), h, h + row])
+        off_them = jax.vmap(lambda row: jax.vmap(lambda first: apart(row, first))(firsts))(rows).reshape(-1, 3 * dim)
+        return jnp.concatenate([on_lines, off_them])
 
 
 @module
@@ -194,8 +201,33 @@ def rms(z: jax.Array) -> jax.Array:
     return jnp.sqrt(jnp.mean(z**2, axis=1, keepdims=True))
 
 
+@functools.partial(jax.jit, static_argnames=("copies", "shape"))
+def _clouds(key: jax.Array, copies: int, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    """Gaussian noise and keys for AT_ONCE steps. Apart from the law: one program serves all of a shape."""
+    noise_key, draw_key = jax.random.split(key)
+    noise = jax.random.normal(noise_key, (AT_ONCE, copies, *shape))
+    return noise, jax.random.split(draw_key, (AT_ONCE, copies, shape[0]))
+
+
 @functools.partial(jax.jit, static_argnames="ascend")
-def smoothed(law: Law, key: jax.Array, z: jax.Array, steps: Any, ascend: bool) -> jax.Array:
+def _smooth_steps(law: Law, clouds: Any, z: jax.Array, sigmas: jax.Array, ascend: bool) -> jax.Array:
+    """One step for each of sigmas, (AT_ONCE,)."""
+    gradient = jax.grad(lambda z, e, k: law.measure(k, z + e))
+    difference = lambda z, e, k: (law.measure(k, z + e) - law.measure(k, z - e)) * e
+
+    def step(z: jax.Array, given: Any) -> tuple[jax.Array, None]:
+        noise, draws, sigma = given
+        size = rms(z)
+        e = sigma * noise * size[None]
+        slopes = jax.vmap(jax.vmap(gradient if ascend else difference), (None, 0, 0))(z, e, draws)
+        slope = jnp.mean(jnp.nan_to_num(slopes, posinf=0, neginf=0), axis=0)
+        moved = z + sigma * size * slope / (rms(slope) + jnp.finfo(z.dtype).tiny)
+        return moved * size / (rms(moved) + jnp.finfo(z.dtype).tiny), None
+
+    return jax.lax.scan(step, z, (*clouds, sigmas))[0]
+
+
+def smoothed(law: Law, key: jax.Array, z: jax.Array, ascend: bool) -> jax.Array:
     """Where rows of z, (count, size), get by climbing E_e measure(z + sigma |z| e), e Gaussian, while sigma shrinks.
 
     The worst input of a piecewise smooth map mostly lies where pieces meet: there every single gradient leads astray
@@ -204,21 +236,11 @@ def smoothed(law: Law, key: jax.Array, z: jax.Array, steps: Any, ascend: bool) -
     of Gaussian smoothing, the mean of e (measure(z + sigma e) - measure(z - sigma e)), up to its length.
     """
     copies = COPIES if ascend else 4 * COPIES
-    gradient = jax.grad(lambda z, e, k: law.measure(k, z + e))
-    difference = lambda z, e, k: (law.measure(k, z + e) - law.measure(k, z - e)) * e
-
-    def step(i: jax.Array, z: jax.Array) -> jax.Array:
-        noise_key, draw_key = jax.random.split(jax.random.fold_in(key, i))
-        size = rms(z)
-        sigma = size * WIDEST * (NARROWEST / WIDEST) ** (i / steps)
-        e = jax.random.normal(noise_key, (copies, *z.shape)) * sigma[None]
-        draws = jax.random.split(draw_key, e.shape[:2])
-        slopes = jax.vmap(jax.vmap(gradient if ascend else difference), (None, 0, 0))(z, e, draws)
-        slope = jnp.mean(jnp.nan_to_num(slopes, posinf=0, neginf=0), axis=0)
-        moved = z + sigma * slope / (rms(slope) + jnp.finfo(z.dtype).tiny)
-        return moved * size / (rms(moved) + jnp.finfo(z.dtype).tiny)
-
-    return jax.lax.fori_loop(0, steps, step, z)
+    for first in range(0, SMOOTH_STEPS, AT_ONCE):
+        share = (first + jnp.arange(AT_ONCE)) / SMOOTH_STEPS
+        sigmas = WIDEST * (NARROWEST / WIDEST) ** share
+        z = _smooth_steps(law, _clouds(jax.random.fold_in(key, first), copies, z.shape), z, sigmas, ascend)
+    return z
 
 
 @functools.partial(jax.jit, static_argnames="draws")
@@ -265,7 +287,7 @@ def search(law: Law, key: jax.Array, dim: int, draws: int, ascend: bool = True) 
     start_key, draw_key, climb_key, smooth_key = (jax.random.fold_in(key, i) for i in range(4))
     inputs = best(law, draw_key, law.starts(start_key, dim), draws)
     anywhere = jax.random.normal(start_key, inputs.shape) * (jnp.arange(len(inputs)) % 2)[:, None]
-    smooth = smoothed(law, smooth_key, inputs + rms(inputs) * anywhere, SMOOTH_STEPS, ascend)
+    smooth = smoothed(law, smooth_key, inputs + rms(inputs) * anywhere, ascend)
     both = best(law, draw_key, jnp.concatenate([inputs, smooth]), draws)
     return jnp.concatenate([inputs, climbed(law, climb_key, draw_key, both, draws, STEPS)[0]])
 

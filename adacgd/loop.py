@@ -61,6 +61,12 @@ def each(key: jax.Array, n: int) -> jax.Array:
     return jax.vmap(lambda worker: jax.random.fold_in(key, worker))(jnp.arange(n))
 
 
+def draw_of_server(keys: Keys, t: Any, moved: jax.Array, gamma: jax.Array) -> Draw:
+    """The randomness of the downlink: what is common is common to the server alone, independent of the workers'."""
+    server = jnp.zeros((), jnp.int32)
+    return Draw(jax.random.fold_in(keys.down, server), jax.random.fold_in(keys.down, 1), t, server, 1, moved, gamma)
+
+
 def look(
     problem: Any, setting: Setting, keys: Keys, x: jax.Array, w: Any, s: State, with_loss: bool
 ) -> tuple[Any, ...]:
@@ -85,9 +91,7 @@ def advance(problem: Any, setting: Setting, t: jax.Array, s: State, row_ends_her
     """
     keys, gamma = keys_of(setting.key, t), setting.stepsize
     x, server_memory = setting.server.step(problem, gamma, s.x, s.direction, s.server_memory)
-    # common to the server alone: its draws are independent of the workers'
-    server = jnp.zeros((), jnp.int32)
-    draw = Draw(jax.random.fold_in(keys.down, server), jax.random.fold_in(keys.down, 1), t, server, 1, x - s.x, gamma)
+    draw = draw_of_server(keys, t, x - s.x, gamma)
     primal = setting.form == "primal"
     if primal:
         down, down_memory = sent(setting.downlink, draw, s.down_memory, s.w, s.x, x)
@@ -168,16 +172,8 @@ def begin(problem: Any, setting: Setting, x0: jax.Array, init: str) -> tuple[Car
     down_memory = setting.downlink.init(x0 if primal else u)
     down = Cost(whole if primal or init == "exact" else nothing, nothing)
     if init == "compressed" and not primal:
-        server, still = jnp.zeros((), jnp.int32), jnp.zeros_like(u)
-        draw = Draw(
-            jax.random.fold_in(keys.down, server),
-            jax.random.fold_in(keys.down, 1),
-            jnp.uint32(BEFORE),
-            server,
-            1,
-            jnp.zeros_like(x0),
-            setting.stepsize,
-        )
+        still = jnp.zeros_like(u)
+        draw = draw_of_server(keys, jnp.uint32(BEFORE), still, setting.stepsize)
         first, down_memory = sent(setting.downlink, draw, setting.downlink.init(still), still, still, u)
         g, down = first.value, first.cost
 

@@ -19,6 +19,7 @@ from adacgd.compressors.base import (
     Compressor,
     Message,
     alpha_of,
+    brief,
     fetch,
     format_of,
     no_bytes,
@@ -311,6 +312,7 @@ class CLAG(ThreePoint):
     compressor: Compressor
     zeta: float | jax.Array
     sharp: bool = static(default=False)
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         require_compressor("CLAG", "compressor", self.compressor)

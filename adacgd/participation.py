@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from adacgd.compressors.base import Message, alpha_of, require_count
+from adacgd.compressors.base import Message, alpha_of, brief, require_count
 from adacgd.compressors.correlated import require_workers
 from adacgd.compressors.thresholds import require_share
 from adacgd.cost import Cost
@@ -31,6 +31,7 @@ class Sampled(ThreePoint):
     inner: ThreePoint
     p: float | jax.Array | None = None
     count: int | None = static(default=None)
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         require_map("Sampled", "inner", self.inner)

@@ -133,13 +133,15 @@ def outcome(trace: Any) -> str:
     It settles if the sum of |grad f|^2 over the last quarter is at most half that over the second (the first is left to
     what the start does), which a decay as slow as 1/t passes; or, for steps too short to get that far, if over the
     second half f falls by a share of gamma sum |grad f|^2, the descent lemma's 1 - gamma L/2, while a cycle or a cloud
-    leaves f where it was; or if what is left is within the rounding of the
-    sums and of f.
+    leaves f where it was; or if what is left, on average or at the end, is
+    within the rounding of the sums and of f.
     """
     if trace.status == "diverged":
         return "diverges"
     _, second, third, last = np.diff(trace.grad_sq_sum)
     eps = np.finfo(trace.precision).eps
     fell = trace.loss[2] - trace.loss[4] + 64 * eps * abs(trace.loss[2])
+    rounding = 64 * eps * trace.grad_sq_sum[4]
+    ended = min(last, trace.grad_sq[4] * (trace.rounds[4] - trace.rounds[3])) <= rounding
     descends = fell >= DESCENT * trace.stepsize * (third + last)
-    return "settles" if last <= second / 2 or descends or last <= 64 * eps * trace.grad_sq_sum[4] else "oscillates"
+    return "settles" if last <= second / 2 or descends or ended else "oscillates"

@@ -18,6 +18,7 @@ from adacgd.compressors.base import (
     Message,
     Unbiased,
     alpha_of,
+    brief,
     omega_of,
     require_nonnegative,
     settled,
@@ -271,6 +272,7 @@ class ThreePCv5(ThreePoint):
     compressor: Compressor
     p: float | jax.Array
     common_coin: bool = static(default=True)
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         require_compressor("ThreePCv5", "compressor", self.compressor)

@@ -43,6 +43,7 @@ UPLINKS: dict[str, Any] = {
     "3PCv5 Top-2": ac.ThreePCv5(ac.TopK(2), QUARTER),
     "EF21+ Top-2": ac.EF21Plus(ac.TopK(2)),
     "Ada3PC": ac.Ada3PC([ac.EF21(ac.TopK(1)), ac.ThreePCv4(ac.TopK(1), ac.TopK(2))], 1.0),
+    "Energy 1/6, 1": ac.Energy(1 / 6, 1.0),
     "MARINA Rand-2": ac.MARINA(ac.RandK(2), QUARTER),
     "MARINA Perm": ac.MARINA(ac.PermK(), QUARTER),
     "EF21-PP 2 of 6": ac.Sampled(ac.EF21(ac.TopK(2)), count=2),
@@ -135,8 +136,10 @@ def extensions(family: str) -> Iterator[Trial]:
         yield Trial("DCGD Rand-2", family, ac.DCGD(ac.RandK(2)), regimes=("strongly_convex",))
 
 
-def run(trial: Trial, problem: Any, rounds: int = ROUNDS, keys: tuple[int, ...] = KEYS) -> Iterator[Row]:
-    """A row for each regime, all from one sweep over steps and keys."""
+def judge(
+    trial: Trial, problem: Any, rounds: int = ROUNDS, keys: tuple[int, ...] = KEYS
+) -> Iterator[tuple[str, list[Any], Any]]:
+    """(regime, the traces, their check) for each regime, all from one sweep over steps and keys."""
     if trial.penalty:
         strength = (-0.5, 0.5) if trial.penalty == "box" else 0.05
         problem = problems.composite(problem, trial.penalty, strength)
@@ -148,10 +151,15 @@ def run(trial: Trial, problem: Any, rounds: int = ROUNDS, keys: tuple[int, ...] 
         return
     steps = [_step(trial, problem, regime) for regime in regimes]
     grid = ac.sweep(problem, trial.uplink, trial.downlink, stepsizes=steps, keys=list(keys), rounds=rounds, **options)
-    shown = ", ".join([f"{k}={v}" for k, v in trial.options] + [f"gain {g}" for g in trial.gains])
     for i, regime in enumerate(regimes):
         traces = list(grid[i])
-        check = ac.theory.check(traces if len(traces) > 1 else traces[0], regime, trial.gains)
+        yield regime, traces, ac.theory.check(traces if len(traces) > 1 else traces[0], regime, trial.gains)
+
+
+def run(trial: Trial, problem: Any, rounds: int = ROUNDS, keys: tuple[int, ...] = KEYS) -> Iterator[Row]:
+    """A row for each regime."""
+    shown = ", ".join([f"{k}={v}" for k, v in trial.options] + [f"gain {g}" for g in trial.gains])
+    for regime, traces, check in judge(trial, problem, rounds, keys):
         worst = int(np.argmax(check.ratios))
         stderr = 0.0 if check.standard_errors is None else float(check.standard_errors[worst])
         yield Row(
@@ -163,7 +171,7 @@ def run(trial: Trial, problem: Any, rounds: int = ROUNDS, keys: tuple[int, ...] 
             stderr,
             int(check.worst_round or 0),
             check.ok,
-            len(keys),
+            check.keys,
             rounds,
             traces[0].stepsize,
             traces[0].f_lower,

@@ -27,7 +27,7 @@ EXAMPLES = {
     "phishing.xz --workers 10 --set problem.strength=0.01",
     "run": "example: adacgd run my.toml --out results --set budget.rounds=5000",
     "certify": "examples:\n  adacgd certify adacgd:'TopK(5)' --dim 20\n  adacgd certify mine.py:MINE --keys 20 --json",
-    "theory": "example: adacgd theory tightness --quick --out results",
+    "theory": "examples:\n  adacgd theory tightness --quick --out results\n  adacgd theory edge",
     "list": "example: adacgd list",
 }
 
@@ -69,7 +69,7 @@ def parsers() -> tuple[Parser, dict[str, Parser]]:
         "reproduce": "run an experiment that comes with the package, and judge its claims",
         "run": "run an experiment of your own, written like experiments/specs/headline.toml",
         "certify": "put the claimed constant of a compressor or map of your own on trial",
-        "theory": "what the theorems promise, held against exact worst cases and against runs",
+        "theory": "what the theorems promise, held against exact worst cases, against runs and against longer steps",
         "list": "what can be reproduced, what it claims and what it costs",
     }
     found = {}

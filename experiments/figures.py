@@ -170,7 +170,7 @@ def headline(outcome: Any, data: str, finding: str) -> tuple[Figure, list[str]]:
         if strip:
             _levels(figure, figure.add_subplot(grid[1, :]), strip)
         problem = outcome.spec.problem
-        _head(
+        head(
             figure,
             f"{outcome.spec.title}: {data}, {problem.workers} workers, {problem.regulariser} regulariser "
             f"{problem.strength:g}",
@@ -180,7 +180,7 @@ def headline(outcome: Any, data: str, finding: str) -> tuple[Figure, list[str]]:
     return figure, notes
 
 
-def _head(figure: Figure, title: str, lines: Sequence[str]) -> None:
+def head(figure: Figure, title: str, lines: Sequence[str]) -> None:
     """A title and lines under it, in a band of their own above the panels."""
     inch = 1 / figure.get_figheight()
     figure.text(0.01, 1, title, va="top", fontsize=11, fontweight="bold")
@@ -331,7 +331,7 @@ def tightness(rows: Sequence[Any], promised: Callable[[str, float, float], float
             ratios.set(xlabel=r"$\alpha$ of the compressor")
         panels[0, 0].set_ylabel(r"log-rate  $-\log(V^{t+1}/V^t)$")
         panels[1, 0].set_ylabel("log-rate / theorem's")
-        _head(
+        head(
             figure,
             "Theorem (lines), exact worst case (rings), measured trajectory (crosses), at the theorem's own step",
             ["Higher is faster. Below: how many times faster than the theorem says, in log-rate; 1 is tight"],

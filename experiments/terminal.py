@@ -122,6 +122,39 @@ def show_tightness(rows: Sequence[Any], seconds: float) -> None:
     console.print(f"{len(rows)} rows, {seconds:.0f} s")
 
 
+def show_edges(rows: Sequence[Any], seconds: float) -> None:
+    """The theorem's step and the multiples of it that each method bears."""
+    from experiments import edge
+
+    console, table = out(), Table()
+    for name in ("problem", "method"):
+        table.add_column(name, no_wrap=True)
+    for name in ("theory step", "stable up to", "not at", "diverges from"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("1x", no_wrap=True)
+    last = None
+    for row in rows:
+        if last not in (None, row.problem):
+            table.add_section()
+        last = row.problem
+        cells = (
+            row.problem,
+            row.method,
+            f"{row.edge.gamma:.4g}",
+            *edge.found(row.edge),
+            edge.first_divergence(row.edge),
+        )
+        table.add_row(*cells, verdict(row.verdict))
+    console.print(table)
+    console.print(
+        "theory step: of the nonconvex theorem. stable up to, not at: multiples of it, the first loss of hold; a run "
+        "settles when its gradient goes on falling and diverges when it leaves all bounds; between, it goes round "
+        "without end. diverges from: the first power of two that diverged. holds: stable at the theorem's own step."
+    )
+    console.print(Text("\n".join(edge.finding(rows)), style="bold"), soft_wrap=True)
+    console.print(f"{len(rows)} rows, {sum(len(row.edge.multiples) for row in rows):,} runs, {seconds:.0f} s")
+
+
 def note(words: str) -> None:
     """A line on stderr."""
     print(words, file=sys.stderr)

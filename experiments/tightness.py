@@ -19,6 +19,7 @@ import adacgd as ac
 import problems
 from adacgd import theory
 
+PACKAGES = ("PEPit", "cvxpy", "clarabel")  # what it needs beyond the library
 MUS, ALPHAS = (0.1, 0.01), (0.1, 0.3, 0.5, 0.7, 0.9)
 QUICK_MUS, QUICK_ALPHAS = (0.1,), (0.1, 0.5, 0.9)
 SEVERAL = 3  # rounds of the longer worst case

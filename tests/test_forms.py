@@ -243,6 +243,28 @@ def test_bad_combinations():
             problems.composite(*arguments)
 
 
+@ac.module
+class Overclaimed(ac.ThreePoint):
+    """Silence for ever, said to be gradient descent."""
+
+    def __call__(self, key, h, y, x):
+        return ac.Message(h, ac.Cost(0), 0)
+
+    def constants(self, dim):
+        return ac.AB(0.9, 0.1)
+
+
+def test_a_broken_run_says_which_inequality_broke_and_when():
+    for links, name, words in (
+        ((Overclaimed(), None), "three_point", "three point inequality of the uplink is broken at round"),
+        ((ac.GD(), Overclaimed()), "downlink", "three point inequality of the downlink is broken at round"),
+    ):
+        trace = ac.simulate(QUADRATIC, *links, stepsize=0.05, rounds=400, verify=True)
+        check = ac.theory.check(trace)
+        assert not check.ok and check.broken == (name,) and words in check.reason
+        assert getattr(trace.slack, name) > 2 and getattr(trace.slack_rounds, name) >= 1
+
+
 def test_a_broken_assumption_is_named_with_its_round():
     """L_plus from bounds on the Hessians is broken where they do not commute (theory.md 3.0)."""
     wrong = problems.general_quadratic(A, b, x0=x0)

@@ -359,3 +359,23 @@ def test_other_bad_requests():
         ac.Ada3PC([ac.GD()], -1.0)
     with pytest.raises(ValueError, match=r"ThreePCv5\(common_coin="):
         ac.ThreePCv5(TOP, 0.5, common_coin=1)
+    with pytest.raises(TypeError, match="no byte format"):
+        ac.wire.encode(ac.ThreePCv1(TOP), KEY, np.ones(6), h=np.ones(6), y=np.ones(6))
+
+
+TIGHT = [  # dimension 4, left over right of the law: what theory.md section 7 reached
+    (ac.ThreePCv2(RAND, TOP), 0.9999),
+    (ac.ThreePCv3(ac.LAG(2.0), TOP), 0.999999),
+    (ac.ThreePCv3(ac.EF21(ac.TopK(1)), TOP), 0.6666),
+    (ac.ThreePCv4(ac.TopK(1), ac.TopK(1)), 0.8888),
+    (ac.ThreePCv5(TOP, 0.3), 0.99),
+    (ac.AdaCGD([ac.TopK(1), ac.TopK(2), ac.TopK(3)], 0.7), 0.998),
+    (ac.CLAG(TOP, 8.0, sharp=True), 0.999999),
+]
+
+
+@pytest.mark.parametrize(("mechanism", "reached"), TIGHT, ids=lambda v: str(v))
+def test_the_court_reaches_the_tightness_of_the_sheet(mechanism, reached):
+    found = ac.certify(mechanism, dim=4)
+    assert found.ok and found.interval[1] >= reached
+    assert found.worst > reached - 0.02

@@ -168,8 +168,15 @@ def refuse_state(place: str, part: Any) -> None:
 def brief(self: Any) -> str:
     """A `__repr__` that stays short in legends and errors: the call that makes it, less options at their defaults."""
     values = [(f.name, getattr(self, f.name), f.default) for f in dataclasses.fields(self)]
-    shown = [f"{name}={v!r}" for name, v, default in values if default is dataclasses.MISSING or v != default]
+    shown = [
+        f"{name}={v!r}" for name, v, default in values if default is dataclasses.MISSING or not _plainly(v, default)
+    ]
     return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _plainly(value: Any, default: Any) -> bool:
+    """Whether an option is at its default; an array never is."""
+    return type(value) is type(default) and value == default
 
 
 def fetch(*arrays: Any) -> tuple[np.ndarray, ...]:

@@ -18,6 +18,7 @@ SEEN = 1e-6  # by which an inequality may pass 1 along a run before it counts as
 SIGNIFICANT = 3.0  # standard errors by which a mean over keys must pass 1
 INEQUALITIES = {
     "three_point": "the three point inequality of the uplink",
+    "downlink": "the three point inequality of the downlink",
     "L_minus": "|grad f(x) - grad f(y)| <= L_minus |x - y|",
     "L_plus": "mean |grad f_i(x) - grad f_i(y)|^2 <= L_plus^2 |x - y|^2",
 }
@@ -36,7 +37,7 @@ class Check:
     allowed: float  # the theorem's step
     multiple: float  # the run's step over it
     reason: str  # "" where ok
-    broken: tuple[str, ...] = ()  # visible assumptions that a run passed: "three_point", "L_minus", "L_plus"
+    broken: tuple[str, ...] = ()  # visible assumptions that a run passed, of INEQUALITIES
     observed: str = ""  # what the theorem assumes and the run could only show
     keys: int = 1  # runs averaged
     standard_errors: np.ndarray | None = None  # of the ratios, with several keys
