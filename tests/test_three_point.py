@@ -359,8 +359,6 @@ def test_other_bad_requests():
         ac.Ada3PC([ac.GD()], -1.0)
     with pytest.raises(ValueError, match=r"ThreePCv5\(common_coin="):
         ac.ThreePCv5(TOP, 0.5, common_coin=1)
-    with pytest.raises(TypeError, match="no byte format"):
-        ac.wire.encode(ac.ThreePCv1(TOP), KEY, np.ones(6), h=np.ones(6), y=np.ones(6))
 
 
 TIGHT = [  # dimension 4, left over right of the law: what theory.md section 7 reached
