@@ -19,6 +19,8 @@ from experiments.cli import main
 from tests.zoo import zoo
 
 DIM = 12
+
+
 @pytest.mark.parametrize("dim", [1, 2, 3])
 def test_small_dimensions_are_tried_whole(dim):
     """All small integer vectors are among the starts, and what attains its constant is seen to."""
