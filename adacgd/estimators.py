@@ -21,11 +21,11 @@ class Estimator(abc.ABC):
 
     of_mean: (A, B) speak of the mean over workers, E|g^+ - grad f(x^+)|^2 <= (1 - A)|g - grad f(x)|^2 + B mean_i
     |x_i - y_i|^2, and of no single one; then |g - grad f|^2 is what `Trace.G` holds and `verify` looks at.
-    exact_start: it presumes that the receiver was given the first gradient whole, so no other `init` of a run will do.
+    starts: the values of `simulate(init=...)` for which it is the method that its paper and its theorem speak of.
     """
 
     of_mean: bool = False
-    exact_start: bool = False
+    starts: tuple[str, ...] = ("exact", "compressed", "zero")
 
     @abc.abstractmethod
     def init(self, h: jax.Array) -> Any:

@@ -1,6 +1,6 @@
 """Uplinks with a memory of their own: DCGD (none), classic error feedback, EControl, DIANA (theory.md 2 and 3.5)."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from adacgd.compressors.base import (
     shared_with,
 )
 from adacgd.compressors.combinators import require_unbiased
+from adacgd.compressors.correlated import require_workers
 from adacgd.compressors.thresholds import require_share
 from adacgd.estimators import Estimator
 from adacgd.form import checked
@@ -44,6 +45,7 @@ class DCGD(Estimator):
 
     compressor: Any
     shares_randomness = True
+    starts = ("exact", "compressed")
 
     def __post_init__(self) -> None:
         if isinstance(self.compressor, type) or isinstance(self.compressor, str | list | tuple | dict):
@@ -70,9 +72,9 @@ class DCGD(Estimator):
         if isinstance(self.compressor, Unbiased):
             if self.compressor.shares_randomness:
                 return NoTheorem("DCGD", "its Q_i must be independent, and these share their draws.")
-            return DCGDConstants(omega_of(self.compressor, dim, workers), workers or 1)
+            return DCGDConstants(omega_of(self.compressor, dim, workers), require_workers(self, workers))
         alpha = alpha_of(compressor_of("DCGD", "compressor", self.compressor), dim, workers)
-        if workers is not None and workers > 1:
+        if require_workers(self, workers) > 1:
             return NoTheorem(
                 "DCGD",
                 "with a biased compressor and several workers it can diverge at every step (theory.md 2); use "
@@ -93,6 +95,7 @@ class EF14(Estimator):
 
     compressor: Compressor
     shares_randomness = True
+    starts = ("exact", "compressed")
 
     def __post_init__(self) -> None:
         require_contractive("EF14", "compressor", self.compressor)
@@ -114,7 +117,7 @@ class EF14(Estimator):
     def constants(self, dim: int, workers: int | None = None) -> Any:
         """alpha, for the tight rate of one worker (theory.md 3.3); more have no theorem."""
         alpha = alpha_of(compressor_of("EF14", "compressor", self.compressor), dim, workers)
-        if workers is not None and workers > 1:
+        if require_workers(self, workers) > 1:
             return NoTheorem("EF14", "its exact rate is one for a single worker (theory.md 3.3); use EF21.")
         return EF14Constants(alpha)
 
@@ -160,19 +163,27 @@ class EControl(Estimator):
         return NoTheorem("EControl", "its rate is the paper's: eta of order alpha, gamma of order alpha/L.")
 
 
+class Shifts(NamedTuple):
+    """What DIANA remembers, (d,) each."""
+
+    next: jax.Array  # h_i of the next message
+    last: jax.Array  # h_i of the last one, which stands in V beside the x of that message
+
+
 @module
 class DIANA(Estimator):
     """DIANA (Mishchenko, Gorbunov, Takac, Richtarik): unbiased compression of what a shift does not know yet.
 
         q_i = Q(grad f_i(x) - h_i),   g = mean(h_i + q_i),   h_i^+ = h_i + eta q_i,   eta <= 1/(1 + omega)
 
-    eta: 1/(1 + omega) where not given. The shift starts at what the receiver was given (`simulate(init=...)`).
+    eta: 1/(1 + omega) where not given. h_i^0 = grad f_i(x^0) from the exact start of a run, 0 with init="compressed".
     """
 
     unbiased: Unbiased
     eta: float | jax.Array | None = None
     __repr__ = brief
     shares_randomness = True
+    starts = ("exact", "compressed")
 
     def __post_init__(self) -> None:
         require_unbiased("DIANA", "unbiased", self.unbiased)
@@ -182,29 +193,31 @@ class DIANA(Estimator):
     def _eta(self, dim: int, workers: int) -> Any:
         return 1 / (1 + omega_of(self.unbiased, dim, workers)) if self.eta is None else self.eta
 
-    def init(self, h: jax.Array) -> jax.Array:
-        """The shift."""
-        return h
+    def init(self, h: jax.Array) -> Shifts:
+        """The shift is h."""
+        return Shifts(h, h)
 
     def step(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> tuple[Message, Any]:
         """shift + q."""
-        sent = sent_by(self, self.unbiased, draw, x - memory)
+        shift = memory.next
+        sent = sent_by(self, self.unbiased, draw, x - shift)
         q = settled(sent.value)
-        return sent._replace(value=memory + q), memory + settled(self._eta(x.size, draw.workers) * q)
+        return sent._replace(value=shift + q), Shifts(shift + settled(self._eta(x.size, draw.workers) * q), shift)
 
     def sends(self, draw: Draw, memory: Any, h: jax.Array, y: jax.Array, x: jax.Array) -> Sent:
         """q, which is added to the shift: that is what the receiver holds, not h."""
-        return Sent((added(self.unbiased, draw.private, x - memory, shared_with(self.unbiased, draw.shared())),))
+        return Sent((added(self.unbiased, draw.private, x - memory.next, shared_with(self.unbiased, draw.shared())),))
 
     def shift(self, memory: Any, h: jax.Array) -> jax.Array:
-        """h_i of the paper."""
-        return memory
+        """h_i of the message at this x."""
+        return memory.last
 
     def constants(self, dim: int, workers: int | None = None) -> Any:
         """(omega, eta, n) of theory.md 2. Raises ValueError where eta > 1/(1 + omega)."""
         if self.unbiased.shares_randomness:
             return NoTheorem("DIANA", "its Q_i must be independent, and these share their draws.")
-        omega, n = omega_of(self.unbiased, dim, workers), workers or 1
+        n = require_workers(self, workers)
+        omega = omega_of(self.unbiased, dim, n)
         eta = float(single("DIANA", "eta", self._eta(dim, n)))
         if eta > (1 + 1e-12) / (1 + omega):
             raise ValueError(

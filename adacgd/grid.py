@@ -27,6 +27,7 @@ from adacgd.host import (
     starting_point,
 )
 from adacgd.records import Setting
+from adacgd.theory.statement import Start
 from adacgd.theory.stepsizes import stepsize as theory_stepsize
 from adacgd.trace import Columns, InitialCost
 
@@ -189,7 +190,11 @@ def _multiple(value: Any) -> float:
 def _theory(request: Request, regime: str) -> float:
     unit = _ask(request)
     kind: Any = {"form": request.form, "momentum": request.momentum, "prox": unit.setting.server.prox}
-    return theory_stepsize(request.problem.smoothness, unit.constants[0], regime, unit.constants[1], **kind)
+    off = float(request.init != "exact")  # a start with an error on a link that loses nothing asks for a smaller step
+    start = Start(gap=0.0, G=off, H=off if request.init == "compressed" and unit.constants[1] is not None else 0.0)
+    return theory_stepsize(
+        request.problem.smoothness, unit.constants[0], regime, unit.constants[1], start=start, **kind
+    )
 
 
 def _blocks(asked: list[Asked]) -> list[list[int]]:

@@ -13,7 +13,7 @@ import numpy as np
 from adacgd import loop
 from adacgd.compressors.base import as_key
 from adacgd.cost import Cost
-from adacgd.estimators import Lifted, in_precision, lifted, rehearse
+from adacgd.estimators import Estimator, Lifted, in_precision, lifted, rehearse
 from adacgd.mechanisms import AB, GD, ThreePoint
 from adacgd.oracles import Exact, Oracle
 from adacgd.records import CONVERGED, DIVERGED, RUNNING, Carry, Setting, Slack
@@ -88,12 +88,13 @@ def simulate(
     stepsize: gamma > 0. rounds: T >= 0, counted from x^0 also when `start` is given. x0: (d,), the problem's if None.
     key: a JAX key or an int in [0, 2^32). record_every: rows 0, k, 2k, ... and the last; it changes nothing else.
     tolerance: stop, "converged", at the first |grad f(x)| <= tolerance (not squared).
-    start: a trace of the same problem, uplink, downlink, stepsize, key and verify to continue up to round `rounds`; the
-        result is the uninterrupted run, and what would make it another (rows or a hit that were not kept) is refused.
+    start: a trace of the same problem, links, stepsize, key, verify, form, init, momentum and oracle to continue up to
+        round `rounds`; the result is the uninterrupted run, and what would make it another is refused.
     verify: carry the worst slack of the three point and smoothness inequalities, and where it was seen.
     form: "dual", the downlink compresses the aggregate g; or "primal", it compresses the model x, and gradients are
         taken at what arrives (theory.md 3.4). init: "exact", every worker's first gradient is sent whole; "compressed",
-        as the links make it from nothing; or "zero". momentum: eta of the heavy ball, in [0, 1).
+        what the links make of it from h = y = 0 (a trigger with zeta >= 1 is then silent); or "zero". momentum: eta of
+        the heavy ball, in [0, 1).
     oracle: `Minibatch`, `Momentum` or `PAGE`, which take the place of the exact gradients that are compressed.
     progress: called on the host with (rounds done, rounds) now and then; it cannot touch the result.
     Raises ValueError or TypeError that names the argument before anything is compiled.
@@ -245,10 +246,18 @@ def _require_kind(owner: str, request: Request) -> None:
             raise ValueError(
                 f"{owner}({name}=...) must be one of {', '.join(allowed)}; got {getattr(request, name)!r}."
             )
-    if request.init != "exact" and getattr(request.uplink, "exact_start", False):
+    for where in ("uplink", "downlink"):
+        link = getattr(request, where)
+        starts = getattr(link, "starts", (request.init,))
+        if request.init not in starts:
+            raise ValueError(
+                f"{owner}(init={request.init!r}): {type(link).__name__} presumes a first message; "
+                f"use init={' or '.join(repr(start) for start in starts)}."
+            )
+    if request.form == "primal" and isinstance(request.downlink, Estimator):
         raise ValueError(
-            f"{owner}(init={request.init!r}): {type(request.uplink).__name__} presumes that the server holds the first "
-            "gradients; use init='exact'."
+            f"{owner}(downlink={request.downlink!r}, form='primal') compresses the model, as a three point map does; "
+            "the memories and triggers of other links are made for gradients. Use one such as EF21(TopK(3))."
         )
     eta = request.momentum
     if isinstance(eta, bool) or not isinstance(eta, int | float | np.number) or not 0 <= eta < 1:

@@ -114,7 +114,7 @@ class LAGServer(_Lazy):
     L_i: jax.Array
     xi: float | jax.Array = 1.0
     window: int = static(default=10)
-    exact_start = True
+    starts = ("exact",)
 
     def __post_init__(self) -> None:
         self._require()

@@ -131,8 +131,9 @@ def composite(problem: Problem, penalty: str, strength: float | tuple[float, flo
     start = np.asarray(problem.x0)
     if isinstance(regulariser, Box):
         start = np.clip(start, regulariser.low, regulariser.high)
+    how = {**problem.smoothness.how, "mu": "none: of f + r", "mu_i": "none: of f + r"}
     about = Aside(
-        smoothness=problem.smoothness._replace(mu=None, how={**problem.smoothness.how, "mu": "none: of f + r"}),
+        smoothness=problem.smoothness._replace(mu=None, mu_i=None, strongly=None, how=how),
         x0=start,
         minimum=lambda: Minimum(None, problem.f_lower, "bound: inf f, as r >= 0"),
         storage=problem.storage,

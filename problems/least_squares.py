@@ -109,14 +109,23 @@ def _smoothness(features: Any, index: Any, scale: np.ndarray) -> Smoothness:
     weighted = weighted_rows(features, index, scale)
     L_minus, how = largest_eigenvalue(weighted, 0.5)
     L_plus, plus_how = _quadratic_L_plus(features, index, scale, L_i)
-    mu, mu_how = _least_nonzero(weighted)
+    mu, mu_how, full = _least_nonzero(weighted)
     return Smoothness(
         L_minus=L_minus,
         L_plus=L_plus,
         L_pm=L_plus,
         mu=mu,
         L_i=L_i,
-        how={"L_i": found[0][1], "L_minus": how, "L_plus": plus_how, "L_pm": "bound: L_plus", "mu": mu_how},
+        how={
+            "L_i": found[0][1],
+            "L_minus": how,
+            "L_plus": plus_how,
+            "L_pm": "bound: L_plus",
+            "mu": mu_how,
+            "mu_i": "bound: 0, a sum of squares",
+        },
+        mu_i=np.zeros(len(index)),
+        strongly=full,
     )
 
 
@@ -134,16 +143,18 @@ def _quadratic_L_plus(features: Any, index: Any, scale: np.ndarray, L_i: np.ndar
     return float(np.sqrt(max(np.linalg.eigvalsh(squares)[-1], 0.0))), "exact: symmetric eigenvalue of mean H_i^2"
 
 
-def _least_nonzero(weighted: Any) -> tuple[float | None, str]:
+def _least_nonzero(weighted: Any) -> tuple[float | None, str, bool]:
+    """The PL constant, how it was found, and whether it is one of strong convexity."""
     if min(weighted.shape) > EXACT_UP_TO:
-        return None, f"none: not computed above order {EXACT_UP_TO}"
+        return None, f"none: not computed above order {EXACT_UP_TO}", False
     dense = weighted.toarray() if scipy.sparse.issparse(weighted) else weighted
     gram = dense.T @ dense if dense.shape[1] <= dense.shape[0] else dense @ dense.T
     eigenvalues = 2 * scipy.linalg.eigvalsh(gram)
     positive = eigenvalues[eigenvalues > ZERO_CUT * eigenvalues[-1]]
     if positive.size == 0:
-        return None, "none: all features are zero"
-    return float(positive[0]), f"exact: least eigenvalue above {ZERO_CUT:g} of the largest"
+        return None, "none: all features are zero", False
+    full = positive.size == dense.shape[1]
+    return float(positive[0]), f"exact: least eigenvalue above {ZERO_CUT:g} of the largest", full
 
 
 def _solve(weighted: Any, labels: np.ndarray, index: Any, scale: np.ndarray) -> Minimum:

@@ -157,6 +157,8 @@ def _smoothness(
     pooled, how = largest_eigenvalue(weighted_rows(signed, index, scale), 4)
     L_plus = float(np.sqrt(np.mean(L_i**2)))
     mu = {"nonconvex": None, "l2": strength, "none": 0.0}[regulariser]
+    regularised = regulariser == "l2" and strength > 0
+    convex = "exact: the regulariser's strength, weighted" if regularised else "bound: 0, the loss is convex"
     worst = next((w for _, w in found if not w.startswith("exact")), found[0][1])
     return Smoothness(
         L_minus=min(pooled + curvature, float(np.mean(L_i))),
@@ -169,6 +171,7 @@ def _smoothness(
             "L_minus": f"{how} of the weighted Gram matrix / 4, plus {curvature:g}",
             "L_plus": "bound: sqrt(mean L_i^2)",
             "L_pm": "bound: L_plus",
+            "mu_i": "none: the regulariser is not convex" if mu is None else convex,
             "mu": {
                 "nonconvex": "none: the regulariser is not convex",
                 "l2": "exact: the regulariser's strength",
@@ -176,6 +179,7 @@ def _smoothness(
             }[regulariser],
         },
         mu_i=None if mu is None else scale * mu,
+        strongly=regularised,
     )
 
 

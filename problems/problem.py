@@ -18,6 +18,7 @@ class Smoothness(NamedTuple):
     grad f_i. L_pm: with the mean's share taken out (Hessian variance). L_i: (n,), one a worker.
     mu: strong convexity or PL constant; 0 where only convexity is known; None where not even that.
     mu_i: (n,) strong convexity constants of the f_i, for the theorems that ask it of each; None where not known.
+    strongly: whether mu is one of strong convexity; False where it is a PL constant alone; None where it is not said.
     how: name -> "exact", "bound: ...", "given", ...
     """
 
@@ -28,6 +29,7 @@ class Smoothness(NamedTuple):
     L_i: np.ndarray
     how: Mapping[str, str]
     mu_i: np.ndarray | None = None
+    strongly: bool | None = None
 
 
 class Problem(abc.ABC):

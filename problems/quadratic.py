@@ -166,6 +166,7 @@ def general_quadratic(A: Any, b: Any, *, x0: Any = None, dtype: Any = "float64")
         L_i=np.abs(np.linalg.eigvalsh(A)).max(axis=1),
         how=_EXACT,
         mu_i=np.linalg.eigvalsh(A).min(axis=1),
+        strongly=bool(eigenvalues.min() > ZERO_CUT * top),
     )
     about = Aside(
         smoothness=smoothness,
@@ -178,7 +179,8 @@ def general_quadratic(A: Any, b: Any, *, x0: Any = None, dtype: Any = "float64")
 
 
 _EXACT = {name: "exact: symmetric eigenvalues" for name in ("L_i", "L_minus", "L_plus", "L_pm")} | {
-    "mu": f"exact: least eigenvalue of the mean above {ZERO_CUT:g} of the largest"
+    "mu": f"exact: least eigenvalue of the mean above {ZERO_CUT:g} of the largest",
+    "mu_i": "exact: symmetric eigenvalues",
 }
 
 
@@ -209,6 +211,7 @@ def _shared_basis_smoothness(worker_eigenvalues: np.ndarray) -> Smoothness:
         L_i=np.abs(worker_eigenvalues).max(axis=1),
         how=_EXACT,
         mu_i=worker_eigenvalues.min(axis=1),
+        strongly=bool(mean.min() > ZERO_CUT * np.abs(mean).max()),
     )
 
 

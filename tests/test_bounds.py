@@ -104,6 +104,43 @@ def test_a_proximal_step_100_times_too_long_breaks_the_bound(penalty):
     assert not ac.theory.check(run(100)).ratios.max() <= 1 and ac.theory.check(run(1)).ok
 
 
+@pytest.mark.parametrize("link", [ac.DIANA(ac.Natural()), ac.DIANA(ac.RandK(2)), ac.DCGD(ac.RandK(2))], ids=str)
+@pytest.mark.parametrize("init", ["exact", "compressed"])
+def test_diana_and_dcgd_hold_from_both_of_their_starts(link, init):
+    """V pairs x^t with the shift before the message at x^t: near x* and with the shift far off the other pair fails."""
+    a = np.random.RandomState(0).normal(size=4)
+    problem = problems.general_quadratic([np.eye(4)] * 2, [a, -a], x0=np.full(4, 1e-9))
+    gamma = ac.theory.stepsize(problem.smoothness, link.constants(4, workers=2), "strongly_convex")
+    grid = ac.sweep(problem, link, stepsizes=[gamma], keys=list(range(64)), rounds=6, init=init)
+    check = ac.theory.check(list(grid[0]), "strongly_convex")
+    assert check.ok, check
+    with pytest.raises(
+        ValueError, match=r"init='zero'\): D.* presumes a first message; use init='exact' or 'compressed'"
+    ):
+        ac.simulate(problem, link, stepsize=gamma, rounds=1, init="zero")
+
+
+def test_a_pl_constant_is_not_one_of_strong_convexity():
+    A = [np.diag([0.0, 1, 2, 3]), np.diag([0.0, 2, 1, 3])]
+    problem = problems.general_quadratic(A, [[0, 1, 1, 1], [0, 1, 0, 2]], x0=[5, 1, 1, 1])
+    up = ac.EF21(ac.TopK(2)).constants(4)
+    assert ac.theory.stepsize(problem.smoothness, up, "pl") > 0
+    for constants in (up, ac.DIANA(ac.RandK(2)).constants(4, workers=2)):
+        with pytest.raises(ValueError, match=r"mu = 1.5 of this problem is a PL constant.*Use regime='pl'"):
+            ac.theory.stepsize(problem.smoothness, constants, "strongly_convex")
+    rows = problems.least_squares((np.eye(3)[:2], np.ones(2)), workers=2)
+    assert rows.smoothness.strongly is False and np.all(rows.smoothness.mu_i == 0)
+    assert problems.least_squares((np.eye(2), np.ones(2)), workers=2).smoothness.strongly
+
+
+def test_one_times_theory_is_one_from_every_start():
+    problem = problems.general_quadratic([np.diag([0.5, 1, 2]), np.diag([1.0, 2, 4])], np.zeros((2, 3)), x0=np.ones(3))
+    for init in ("zero", "compressed"):
+        for regime in ("nonconvex", "pl"):
+            grid = ac.sweep(problem, ac.GD(), ac.EF21(ac.TopK(1)), multiples=[1], init=init, regime=regime, rounds=20)
+            assert ac.theory.check(grid[0], regime).ok
+
+
 def test_gradient_descent_attains_the_nonconvex_bound():
     """f = L x^2/2 with gamma = 1/L: T = 1 attains it; with D0 5 % smaller it is broken."""
     problem = problems.general_quadratic(np.ones((1, 1, 1)), np.zeros((1, 1)), x0=np.ones(1))

@@ -113,10 +113,12 @@ def test_diana_by_hand():
     key = jax.random.key(0)
     sent = np.asarray(q(jax.random.fold_in(key, 0), jnp.asarray(gradients[0])).value)
     np.testing.assert_allclose(first, sent)  # the shift is zero
-    np.testing.assert_allclose(shift, sent / 2)  # eta = 1/(1 + omega) = 1/2
-    sent = np.asarray(q(jax.random.fold_in(key, 1), jnp.asarray(gradients[1] - shift)).value)
-    np.testing.assert_allclose(second, shift + sent)
-    np.testing.assert_allclose(after, shift + sent / 2)
+    np.testing.assert_allclose(shift.next, sent / 2)  # eta = 1/(1 + omega) = 1/2
+    assert np.all(shift.last == 0)
+    sent = np.asarray(q(jax.random.fold_in(key, 1), jnp.asarray(gradients[1] - shift.next)).value)
+    np.testing.assert_allclose(second, shift.next + sent)
+    np.testing.assert_allclose(after.next, shift.next + sent / 2)
+    np.testing.assert_array_equal(after.last, shift.next)
     with pytest.raises(ValueError, match=r"eta=0.9.*at most 1/\(1 \+ omega\) = 0.5"):
         ac.DIANA(q, 0.9).constants(2, workers=3)
 

@@ -223,6 +223,17 @@ def test_bad_options(options, words):
 def test_bad_combinations():
     with pytest.raises(ValueError, match=r"Minibatch.*more rows than the 142"):
         ac.simulate(LOGISTIC, ac.GD(), stepsize=0.1, rounds=1, oracle=ac.Minibatch(143))
+    for link in (ac.LAGWorker(), ac.EF14(ac.TopK(1))):
+        with pytest.raises(ValueError, match=r"form='primal'. compresses the model"):
+            ac.simulate(QUADRATIC, ac.GD(), link, stepsize=0.1, rounds=1, form="primal")
+    for start, words in ((ac.theory.Start(gap=-1.0), "gap=-1.0"), (2.0, "must be a theory.Start")):
+        with pytest.raises((TypeError, ValueError), match=words):
+            ac.theory.bound(QUADRATIC.smoothness, ac.AB(1.0, 0.0), start=start, rounds=[1])
+    with pytest.raises(ValueError, match="counts rounds"):
+        ac.theory.bound(QUADRATIC.smoothness, ac.AB(1.0, 0.0), start=ac.theory.Start(gap=1.0), rounds=[-3])
+    with pytest.raises(ValueError, match="LAGWorker as a downlink"):
+        none = ac.LAGWorker().constants(6)
+        ac.theory.stepsize(QUADRATIC.smoothness, ac.AB(1.0, 0.0), downlink=none)
     composite = problems.composite(QUADRATIC, "l1", 0.1)
     with pytest.raises(ValueError, match=r"momentum=0.5\): not with a prox"):
         ac.simulate(composite, ac.GD(), stepsize=0.1, rounds=1, momentum=0.5)

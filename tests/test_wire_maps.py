@@ -212,7 +212,7 @@ def test_estimators_with_a_memory(one):
         draw = ac.Draw(jax.random.key(i), jax.random.key(50 + i), jnp.int32(i), jnp.int32(1), 4, (x - y) / 2, 0.5)
         state = {"state": memory} if jax.tree.leaves(memory) else {}
         blob = wire.encode(one, draw, x, h=h, y=y, **state)
-        held = memory if isinstance(one, ac.DIANA) else h
+        held = memory.next if isinstance(one, ac.DIANA) else h
         (sent, memory), h, y = step(one, draw, memory, h, y, x), None, x
         h = sent.value
         same(wire.decode(blob, h=np.asarray(held)), h)

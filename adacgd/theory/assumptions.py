@@ -33,11 +33,19 @@ def require_pair(owner: str, name: str, constants: Any) -> None:
 
 
 def require_mu(owner: str, smoothness: Any, regime: str) -> float:
-    """The PL constant, or an error that says why there is none. Raises ValueError."""
+    """The PL constant, or an error that says why there is none. Raises ValueError.
+
+    Where strong convexity is assumed, a problem that says that its mu is no more than a PL constant is refused.
+    """
     if smoothness.mu is None or not smoothness.mu > 0:
         raise ValueError(
             f"{owner}(regime={regime!r}) assumes a constant mu > 0; this problem has mu = {smoothness.mu} "
             f"({_how(smoothness, 'mu')}). Use regime='nonconvex'."
+        )
+    if regime == "strongly_convex" and getattr(smoothness, "strongly", None) is False:
+        raise ValueError(
+            f"{owner}(regime='strongly_convex') assumes a strongly convex f; mu = {smoothness.mu:.6g} of this "
+            "problem is a PL constant, its Hessian is singular. Use regime='pl'."
         )
     return float(smoothness.mu)
 

@@ -64,10 +64,15 @@ def choose(
     require_name(owner, "form", form, FORMS)
     for gain in gains:
         require_name(owner, "gains", gain, GAINS)
-    if not 0 <= momentum < 1:
+    if isinstance(momentum, bool | str) or not 0 <= momentum < 1:
         raise ValueError(f"{owner}(momentum=...) must be in [0, 1), got {momentum!r}.")
     if isinstance(constants, NoTheorem):
         raise ValueError(f"{owner}: no theorem on {constants.method} is proved here: {constants.why}")
+    if downlink is not None and not (hasattr(downlink, "A") and hasattr(downlink, "B")):
+        if isinstance(downlink, NoTheorem):
+            raise ValueError(f"{owner}: no theorem on {downlink.method} as a downlink is proved here: {downlink.why}")
+        if type(downlink) in (DianaConstants, DCGDConstants, ContractiveDCGD, EF14Constants, SGDMConstants):
+            raise ValueError(f"{owner}: no theorem here covers {type(downlink).__name__} on the downlink.")
     extras = _named(downlink=downlink is not None, gains=bool(gains), momentum=momentum > 0, prox=prox)
     other = _not_three_point(owner, regime, constants, extras)
     if other is not None:

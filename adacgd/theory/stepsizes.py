@@ -76,6 +76,9 @@ def bound(
     """
     require_smoothness("bound", smoothness)
     own = choose("bound", regime, constants, downlink, form=form, gains=gains, momentum=momentum, prox=prox)
+    _require_start("bound", start)
+    if np.any(~(np.asarray(rounds, float) >= 0)):
+        raise ValueError(f"bound(rounds=...) counts rounds, 0 at least; got {rounds!r}.")
     return own.bound(smoothness, _allowed("bound", own, smoothness, stepsize, start), start, rounds)
 
 
@@ -100,6 +103,7 @@ def iterations_to(
     """
     require_smoothness("iterations_to", smoothness)
     own = choose("iterations_to", regime, constants, downlink, form=form, gains=gains, momentum=momentum, prox=prox)
+    _require_start("iterations_to", start)
     gamma = _allowed("iterations_to", own, smoothness, stepsize, start)
     return own.iterations(smoothness, gamma, start, eps)
 
@@ -167,6 +171,17 @@ def _subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
 def _log_rate(own: Theorem, smoothness: Any, gamma: float) -> float | None:
     factor = own.rate(smoothness, gamma)
     return None if factor is None else float(-np.log(max(factor, 1e-300)))
+
+
+def _require_start(owner: str, start: Any) -> None:
+    """Plain numbers that a run can have. Raises TypeError, ValueError."""
+    if not isinstance(start, Start):
+        raise TypeError(f"{owner}(start=...) must be a theory.Start(gap=...), got {start!r}.")
+    wrong = [f"{name}={value!r}" for name, value in start._asdict().items() if value is not None and not value >= 0]
+    if wrong:
+        raise ValueError(
+            f"{owner}(start=...): Start({', '.join(wrong)}) must be 0 at least; none of them can be negative."
+        )
 
 
 def _allowed(owner: str, own: Theorem, smoothness: Any, gamma: float | None, start: Start | None) -> float:
