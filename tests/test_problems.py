@@ -165,7 +165,8 @@ def test_relations_between_constants(name):
     assert L.L_minus <= L.L_plus * (1 + 1e-12) and L.L_minus <= L.L_i.mean() * (1 + 1e-12)
     assert L.L_plus <= root_mean_square * (1 + 1e-12) and L.L_pm <= L.L_plus * (1 + 1e-12)
     assert L.L_plus**2 <= (L.L_minus**2 + L.L_pm**2) * (1 + 1e-12)
-    assert set(L.how) == {"L_i", "L_minus", "L_plus", "L_pm", "mu"} and L.L_i.dtype == np.float64
+    assert set(L.how) == {"L_i", "L_minus", "L_plus", "L_pm", "mu", "mu_i"} and L.L_i.dtype == np.float64
+    assert L.mu_i is None or (L.mu_i.shape == L.L_i.shape and np.all(L.mu_i <= L.L_i))
 
 
 def hessians(name):
