@@ -22,10 +22,10 @@ from adacgd.compressors.base import (
     shared_with,
     sq,
 )
-from adacgd.cost import Cost, level_bits
+from adacgd.cost import Cost
 from adacgd.estimators import Estimator
 from adacgd.feedback import sent_by
-from adacgd.mechanisms import accurate, choose, received, towards, whole
+from adacgd.mechanisms import accurate, received, silent_or, towards, whole
 from adacgd.module import module, static
 from adacgd.steps import Code, Sent, Step
 from adacgd.theory.constants import NoTheorem
@@ -34,13 +34,6 @@ from adacgd.theory.constants import NoTheorem
 def remembered(history: jax.Array, draw: Draw) -> jax.Array:
     """|x^{t+1} - x^t|^2/gamma^2 put before the last D - 1 of them, (D,)."""
     return jnp.concatenate([(sq(draw.moved) / draw.stepsize**2)[None], history[:-1]])
-
-
-def spoken(message: Message, h: jax.Array, skip: jax.Array) -> Message:
-    """Nothing but a flag bit where `skip`, else the message and the flag bit."""
-    flag = level_bits(1)
-    told = Message(message.value, Cost(message.cost.scalars, message.cost.extra_bits + flag), 1)
-    return choose(skip, Message(h, Cost(0, flag), 0), told)
 
 
 class _Lazy(Estimator):
@@ -96,7 +89,7 @@ class LAGWorker(_Lazy):
         """x or silence."""
         history = remembered(memory, draw)
         skip = accurate(sq(x - h), 1.0, self._threshold(history, draw))
-        return spoken(Message(x, Cost(x.size)), h, skip), history
+        return silent_or(Message(x, Cost(x.size)), h, skip), history
 
 
 class _Server(NamedTuple):
@@ -138,7 +131,7 @@ class LAGServer(_Lazy):
         history, displacement = remembered(memory.history, draw), memory.displacement + draw.moved
         L = jnp.asarray(self.L_i, x.dtype)[draw.worker]
         skip = accurate(L**2 * sq(displacement), 1.0, self._threshold(history, draw))
-        message = spoken(Message(x, Cost(x.size)), h, skip)
+        message = silent_or(Message(x, Cost(x.size)), h, skip)
         return message, _Server(history, jnp.where(skip, displacement, 0))
 
 
@@ -179,7 +172,7 @@ class LAQ(_Lazy):
         right = self._threshold(history, draw) + 3 * (error_sq + memory.error_sq)
         skip = accurate(sq(value - h), 1.0, right) & (memory.silent < self.longest)
         kept = _Quantised(history, jnp.where(skip, memory.error_sq, error_sq), jnp.where(skip, memory.silent + 1, 0))
-        return spoken(sent._replace(value=value), h, skip), kept
+        return silent_or(sent._replace(value=value), h, skip), kept
 
     def _spoken(self, draw: Draw, h: jax.Array, x: jax.Array) -> Step:
         return towards(self.compressor, draw.private, h, x, shared_with(self.compressor, draw.shared()))

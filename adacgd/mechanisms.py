@@ -193,7 +193,7 @@ def choose(which: jax.Array, one: Message, other: Message) -> Message:
     return jax.tree.map(lambda a, b: jnp.where(which, a, b), one, other)
 
 
-def _silent_or(sent: Message, h: jax.Array, skip: jax.Array) -> Message:
+def silent_or(sent: Message, h: jax.Array, skip: jax.Array) -> Message:
     """Nothing but the flag bit where `skip`, else the message and the flag bit."""
     flag = level_bits(1)
     flagged = Message(sent.value, Cost(sent.cost.scalars, sent.cost.extra_bits + flag), 1)
@@ -285,7 +285,7 @@ class LAG(ThreePoint):
 
     def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array) -> Message:
         """h or x."""
-        return _silent_or(Message(x, Cost(x.size)), h, accurate(sq(x - h), self.zeta, sq(x - y)))
+        return silent_or(Message(x, Cost(x.size)), h, accurate(sq(x - h), self.zeta, sq(x - y)))
 
     def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
         """A flag, and x where it is up."""
@@ -327,7 +327,7 @@ class CLAG(ThreePoint):
     def __call__(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Message:
         """h or h + C(x - h)."""
         sent = EF21(self.compressor)(key, h, y, x, **shared)
-        return _silent_or(sent, h, accurate(sq(x - h), self.zeta, sq(x - y)))
+        return silent_or(sent, h, accurate(sq(x - h), self.zeta, sq(x - y)))
 
     def sends(self, key: jax.Array, h: jax.Array, y: jax.Array, x: jax.Array, **shared: Any) -> Sent:
         """A flag, and C(x - h) where it is up."""
