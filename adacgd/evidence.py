@@ -142,6 +142,7 @@ def _follows(sent: np.ndarray, chance: np.ndarray, rows: np.ndarray) -> str:
         seen[name] += 1
     n = len(sent)
     for name, p in weight.items():
-        if abs(seen[name] - n * p) > BIAS_SIGMAS * math.sqrt(n * p * (1 - p)) + BIAS_SIGMAS:
+        variance = max(n * p * (1 - p), 0.0)  # chances that sum to 1 may sum to a rounding more
+        if abs(seen[name] - n * p) > BIAS_SIGMAS * math.sqrt(variance) + BIAS_SIGMAS:
             return f"an outcome of probability {p:.4g} came {seen[name]} times in {n} draws"
     return ""

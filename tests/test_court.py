@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 import adacgd as ac
-from adacgd import testing
+from adacgd import evidence, testing
 from adacgd.laws import panel
 from benchmarks.court import KeepsTies, OneBitShort
 from experiments.cli import main
@@ -69,6 +69,11 @@ class Loaded(ac.Unbiased):
 
     def outcomes(self, x):
         return ac.RandK(1).outcomes(x)
+
+
+def test_chances_that_sum_to_a_rounding_more_than_one_are_no_error():
+    same, half = np.ones((8, 2)), np.nextafter(0.5, 1)
+    assert half + half > 1 and evidence._follows(same, np.array([half, half]), np.ones((2, 2))) == ""
 
 
 def test_outcomes_that_the_draws_do_not_follow_are_held_against_it():
