@@ -233,7 +233,7 @@ def test_a_k_that_is_no_support_and_a_rotation_are_acquitted():
     assert ac.certify(Rotated(), dim=16).ok
 
 
-@pytest.mark.parametrize("dim", [20, 100])
+@pytest.mark.parametrize("dim", [20, pytest.param(100, marks=pytest.mark.slow)])
 def test_a_coordinate_that_is_never_sent_is_seen(dim):
     for key in range(3):
         found = ac.certify(NeverSends(), dim=dim, key=key)
