@@ -19,6 +19,7 @@ from adacgd.oracles import Exact, Oracle
 from adacgd.records import CONVERGED, DIVERGED, RUNNING, Carry, Setting, Slack
 from adacgd.servers import Descent, HeavyBall, ProximalDescent, Server
 from adacgd.trace import Columns, InitialCost, Trace, columns
+from adacgd.workers import Workers
 
 PATIENCE = 0.2  # seconds that one compiled call should take, so that progress and Ctrl-C are prompt
 BUFFER = 2**22  # entries of the widest column that one call may hold back
@@ -175,13 +176,12 @@ def stretch_ends(done: int, rounds: int, record_every: int) -> np.ndarray:
 
 def starting_point(problem: Any, x0: Any, owner: str = "simulate") -> jax.Array:
     """x^0 as a fresh array in the problem's precision: a run may give its buffers away, never the caller's."""
-    own = problem.x0
     if x0 is None:
-        return jnp.array(own, copy=True)
+        return jnp.array(problem.x0, copy=True)
     given = np.asarray(x0)
     if given.shape != (problem.dim,) or not np.issubdtype(given.dtype, np.number) or np.iscomplexobj(given):
         raise ValueError(f"{owner}(x0=...) must be {problem.dim} real numbers, got shape {given.shape} {given.dtype}.")
-    first = jnp.array(given, dtype=own.dtype, copy=True)
+    first = jnp.array(given, dtype=problem.x0.dtype, copy=True)
     if hasattr(problem, "penalty") and not math.isfinite(problem.penalty(first)):
         raise ValueError(f"{owner}(x0=...) lies where r is infinite, outside the box of {problem.name}; start inside.")
     return first
@@ -234,6 +234,7 @@ def ask(
         oracle=in_precision(_oracle(owner, request), dtype),
         server=_server(owner, request),
         star=() if x_star is None else (jnp.asarray(x_star, dtype),),
+        workers=Workers(problem.n),
         form=request.form,
     )
     return Asked(request, constants, setting, tolerance, verify)

@@ -35,6 +35,7 @@ from adacgd.records import (
     anywhere,
     keep,
 )
+from adacgd.workers import Workers
 
 BLOW_UP = 1e12  # diverged is |grad f|^2 above this times max(1, |grad f(x^0)|^2); no run that recovers comes near it
 LONGEST_STRETCH = 32768  # rounds whose counts, as low 16 bits and the rest, fit two int32 whatever a message costs
@@ -56,9 +57,9 @@ def keys_of(key: jax.Array, t: Any) -> Keys:
     return Keys(*(jax.random.fold_in(jax.random.fold_in(key, t), i) for i in range(5)))
 
 
-def each(key: jax.Array, n: int) -> jax.Array:
-    """A key for each worker, (n,)."""
-    return jax.vmap(lambda worker: jax.random.fold_in(key, worker))(jnp.arange(n))
+def each(key: jax.Array, workers: Workers) -> jax.Array:
+    """A key for each worker here."""
+    return jax.vmap(lambda worker: jax.random.fold_in(key, worker))(workers.ids)
 
 
 def draw_of_server(keys: Keys, t: Any, moved: jax.Array, gamma: jax.Array) -> Draw:
@@ -71,16 +72,16 @@ def look(
     problem: Any, setting: Setting, keys: Keys, x: jax.Array, w: Any, s: State, with_loss: bool
 ) -> tuple[Any, ...]:
     """f(x) (NaN without), the gradients at the workers' model, grad f(x) and v."""
-    primal = setting.form == "primal"
+    primal, workers = setting.form == "primal", setting.workers
     if with_loss:
-        loss, grads = loss_and_grads(problem, x)
+        loss, grads = loss_and_grads(problem, workers, x)
     else:
         loss, grads = jnp.full((), jnp.nan, x.dtype), problem.grads(x)
-    at_x = jnp.mean(grads, axis=0) if primal else ()
+    grad = workers.mean(grads)
     grads = problem.grads(w) if primal else grads
     model = w if primal else x
-    v = setting.oracle.step(problem, each(keys.oracle, problem.n), keys.coin, s.model, model, s.v, grads)
-    return loss, grads, at_x, v
+    v = setting.oracle.step(problem, each(keys.oracle, workers), keys.coin, s.model, model, s.v, grads)
+    return loss, grads, grad, v
 
 
 def advance(problem: Any, setting: Setting, t: jax.Array, s: State, row_ends_here: jax.Array) -> tuple[Any, ...]:
@@ -96,7 +97,7 @@ def advance(problem: Any, setting: Setting, t: jax.Array, s: State, row_ends_her
     if primal:
         down, down_memory = sent(setting.downlink, draw, s.down_memory, s.w, s.x, x)
     w = down.value if primal else ()
-    loss, grads, at_x, v = jax.lax.cond(
+    loss, grads, grad, v = jax.lax.cond(
         row_ends_here,
         lambda x, w: look(problem, setting, keys, x, w, s, True),
         lambda x, w: look(problem, setting, keys, x, w, s, False),
@@ -105,11 +106,11 @@ def advance(problem: Any, setting: Setting, t: jax.Array, s: State, row_ends_her
     )
     moved = w - s.w if primal else x - s.x
     up, up_memory = send_all(problem, setting, keys, t, s, grads if isinstance(v, tuple) else v, moved)
-    u = jnp.mean(up.value, axis=0)
+    u = setting.workers.mean(up.value)
     if not primal:
         down, down_memory = sent(setting.downlink, draw, s.down_memory, s.g, s.u, u)
     g = () if primal else down.value
-    new = State(x, w, grads, at_x, v, up.value, u, g, up_memory, down_memory, server_memory)
+    new = State(x, w, grads, grad, v, up.value, u, g, up_memory, down_memory, server_memory)
     return new, loss, up, down
 
 
@@ -122,21 +123,27 @@ def sent(link: Estimator, draw: Draw, memory: Any, h: Any, y: Any, x: Any) -> tu
 def send_all(
     problem: Any, setting: Setting, keys: Keys, t: Any, s: State, targets: jax.Array, moved: jax.Array
 ) -> tuple[Message, Any]:
-    """The messages of all workers, and their memories. moved: (d,) how the model that they hold moved."""
+    """The messages of the workers here, and their memories. moved: (d,) how the model that they hold moved."""
 
     def send(worker: jax.Array, memory: Any, h: jax.Array, y: jax.Array, new: jax.Array) -> tuple[Message, Any]:
         private = jax.random.fold_in(keys.up, worker)
-        draw = Draw(private, keys.common, t, worker, problem.n, moved, setting.stepsize)
+        draw = Draw(private, keys.common, t, worker, setting.workers.n, moved, setting.stepsize)
         return sent(setting.uplink, draw, memory, h, y, new)
 
-    return jax.vmap(send)(jnp.arange(problem.n), s.up_memory, s.g_i, s.targets, targets)
+    return jax.vmap(send)(setting.workers.ids, s.up_memory, s.g_i, s.targets, targets)
 
 
-def loss_and_grads(problem: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """f(x) and the gradients of all workers, in one pass where the problem offers it."""
-    if hasattr(problem, "loss_and_grads"):
-        return problem.loss_and_grads(x)
-    return problem.loss(x), problem.grads(x)
+def loss_of(problem: Any, workers: Workers, x: jax.Array) -> jax.Array:
+    """f(x): the mean of the f_i where the problem tells them apart."""
+    return workers.mean(problem.losses(x)) if hasattr(problem, "losses") else problem.loss(x)
+
+
+def loss_and_grads(problem: Any, workers: Workers, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """f(x) and the gradients of the workers here, in one pass where the problem offers it."""
+    if hasattr(problem, "losses_and_grads"):
+        losses, grads = problem.losses_and_grads(x)
+        return workers.mean(losses), grads
+    return loss_of(problem, workers, x), problem.grads(x)
 
 
 def status_of(grad_sq: jax.Array, ceiling: jax.Array, tolerance_sq: jax.Array) -> jax.Array:
@@ -146,27 +153,27 @@ def status_of(grad_sq: jax.Array, ceiling: jax.Array, tolerance_sq: jax.Array) -
 
 
 def begin(problem: Any, setting: Setting, x0: jax.Array, init: str) -> tuple[Carry, Cost, Cost]:
-    """The run at x^0 after what `init` sends, which stands in no row: the cost of each worker, (n,), and of the server.
+    """The run at x^0 after what `init` sends, which stands in no row: the cost of each worker and of the server.
 
     exact: g_i^0 = v_i^0, d scalars each, and their mean, d scalars. compressed: g_i^0 and g^0 are what the links make
     of it from h = y = 0. zero: nothing. In the primal form everybody is given x^0 whole.
     """
-    n, d, primal = problem.n, x0.shape[0], setting.form == "primal"
+    workers, d, primal = setting.workers, x0.shape[0], setting.form == "primal"
     keys = keys_of(setting.key, jnp.uint32(BEFORE))
-    loss, grads = loss_and_grads(problem, x0)
-    v = setting.oracle.init(problem, each(keys.oracle, n), x0, grads)
+    loss, grads = loss_and_grads(problem, workers, x0)
+    v = setting.oracle.init(problem, each(keys.oracle, workers), x0, grads)
     targets = grads if isinstance(v, tuple) else v
-    at_x, w = (jnp.mean(grads, axis=0), x0) if primal else ((), ())
+    grad, w = workers.mean(grads), x0 if primal else ()
 
     whole, nothing = jnp.int32(d), jnp.int32(0)
     h = targets if init == "exact" else jnp.zeros_like(targets)
     memory = jax.vmap(setting.uplink.init)(h)
-    up = Cost(*(jnp.full(n, count) for count in (whole if init == "exact" else nothing, nothing)))
+    up = Cost(*(jnp.full(workers.here, count) for count in (whole if init == "exact" else nothing, nothing)))
     if init == "compressed":
-        past = State(x0, w, jnp.zeros_like(grads), at_x, (), h, h[0], (), memory, (), ())
+        past = State(x0, w, jnp.zeros_like(grads), grad, (), h, h[0], (), memory, (), ())
         messages, memory = send_all(problem, setting, keys, jnp.uint32(BEFORE), past, targets, jnp.zeros_like(x0))
         h, up = messages.value, messages.cost
-    u = jnp.mean(h, axis=0)
+    u = workers.mean(h)
 
     g = () if primal else u
     down_memory = setting.downlink.init(x0 if primal else u)
@@ -177,7 +184,7 @@ def begin(problem: Any, setting: Setting, x0: jax.Array, init: str) -> tuple[Car
         first, down_memory = sent(setting.downlink, draw, setting.downlink.init(still), still, still, u)
         g, down = first.value, first.cost
 
-    state = State(x0, w, grads, at_x, v, h, u, g, memory, down_memory, setting.server.init(u))
+    state = State(x0, w, grads, grad, v, h, u, g, memory, down_memory, setting.server.init(u))
     grad_sq = setting.server.measure(problem, setting.stepsize, x0, state.grad)
     loss = loss + problem.penalty(x0) if setting.server.prox else loss
     # minimum propagates a NaN of the loss, and infinity * 0 is one too: then no gradient norm passes the ceiling
@@ -190,10 +197,10 @@ def begin(problem: Any, setting: Setting, x0: jax.Array, init: str) -> tuple[Car
         loss_known=jnp.array(True),
         grad_sq=grad_sq,
         ceiling=ceiling,
-        level=jnp.zeros(n, jnp.int32),
+        level=jnp.zeros(workers.here, jnp.int32),
         status=status,
         outcome_round=first_round,
-        tally=_no_tally(n, x0.dtype, distance_sq(setting, x0)),
+        tally=_no_tally(workers.here, x0.dtype, distance_sq(setting, x0)),
         slack=Slack(zero, zero, zero, zero) if setting.expected else None,
         slack_rounds=Slack(*[first_round] * 4) if setting.expected else None,
     )
@@ -205,10 +212,10 @@ def distance_sq(setting: Setting, x: jax.Array) -> jax.Array:
     return sq(x - setting.star[0]) if setting.star else jnp.full((), jnp.nan, x.dtype)
 
 
-def _no_tally(n: int, dtype: Any, farthest_sq: jax.Array) -> Tally:
-    nothing = jnp.zeros((n + 1, 2), jnp.int32)
+def _no_tally(workers: int, dtype: Any, farthest_sq: jax.Array) -> Tally:
+    nothing = lambda *shape: Count(jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.int32))
     zero = jnp.zeros((), dtype)
-    return Tally(Count(nothing, nothing), zero, zero, farthest_sq)
+    return Tally(nothing(workers, 2), nothing(2), zero, zero, farthest_sq)
 
 
 def record(problem: Any, setting: Setting, carry: Carry) -> Row:
@@ -217,7 +224,7 @@ def record(problem: Any, setting: Setting, carry: Carry) -> Row:
     return Row(
         carry.loss,
         carry.grad_sq,
-        _errors(s, s.grads, setting.uplink.of_mean),
+        _errors(setting, s, s.grads),
         sq(s.direction - s.u),
         sq(s.model - s.x),
         _shift_error(problem, setting, s),
@@ -232,13 +239,13 @@ def _shift_error(problem: Any, setting: Setting, s: State) -> jax.Array:
     shifts = jax.vmap(setting.uplink.shift)(s.up_memory, s.g_i)
     if shifts is None or not setting.star:
         return jnp.full((), jnp.nan, s.x.dtype)
-    return jnp.mean(sq(shifts - problem.grads(setting.star[0])))
+    return setting.workers.mean(sq(shifts - problem.grads(setting.star[0])))
 
 
-def _errors(s: State, targets: jax.Array, of_mean: bool) -> jax.Array:
-    """The squared errors that the law of the uplink speaks of: (n,), or (1,) of the mean over workers."""
+def _errors(setting: Setting, s: State, targets: jax.Array) -> jax.Array:
+    """The squared errors that the law of the uplink speaks of: of the workers here, or (1,) of the mean over all."""
     error = s.g_i - targets
-    return sq(jnp.mean(error, axis=0, keepdims=True) if of_mean else error)
+    return sq(setting.workers.mean(error)[None] if setting.uplink.of_mean else error)
 
 
 def one_round(problem: Any, setting: Setting, t: jax.Array, carry: Carry, row_ends_here: jax.Array) -> Carry:
@@ -248,9 +255,9 @@ def one_round(problem: Any, setting: Setting, t: jax.Array, carry: Carry, row_en
     grad_sq = setting.server.measure(problem, setting.stepsize, state.x, state.grad)
     loss = loss + problem.penalty(state.x) if setting.server.prox else loss
     status = status_of(grad_sq, carry.ceiling, setting.tolerance_sq)
-    counts = jnp.concatenate([jnp.stack(up.cost, axis=1), jnp.stack(down.cost)[None]])
     tally = Tally(
-        carry.tally.sent.add(counts),
+        carry.tally.up.add(jnp.stack(up.cost, axis=1)),
+        carry.tally.down.add(jnp.stack(down.cost)),
         carry.tally.grad_sq + carry.grad_sq,
         carry.tally.shadow_sq + _shadow_sq(problem, setting, old),
         jnp.maximum(carry.tally.farthest_sq, distance_sq(setting, state.x)),
@@ -280,19 +287,19 @@ def _shadow_sq(problem: Any, setting: Setting, s: State) -> jax.Array:
     """|grad f(z)|^2 of a server whose theorem speaks of z; else 0."""
     if not setting.server.shadow:
         return jnp.zeros((), s.x.dtype)
-    return sq(jnp.mean(problem.grads(setting.server.z(setting.stepsize, s.x, s.server_memory)), axis=0))
+    return sq(setting.workers.mean(problem.grads(setting.server.z(setting.stepsize, s.x, s.server_memory))))
 
 
 def _slack(setting: Setting, old: State, new: State) -> Slack:
     """Left over right of this round's inequalities; the right side allows for rounding, as the trigger does."""
     A, B, A_M, B_M, L_minus, L_plus = setting.expected
-    of_mean = setting.uplink.of_mean
-    of_link = lambda squares: jnp.mean(squares, keepdims=True) if of_mean else squares
+    workers = setting.workers
+    of_link = lambda squares: workers.mean(squares)[None] if setting.uplink.of_mean else squares
     up = _three_point(
         A,
         B,
-        _errors(old, old.targets, of_mean),
-        _errors(new, new.targets, of_mean),
+        _errors(setting, old, old.targets),
+        _errors(setting, new, new.targets),
         of_link(sq(new.targets - old.targets)),
         of_link(sq(new.targets) + sq(old.targets)),
     )
@@ -302,19 +309,19 @@ def _slack(setting: Setting, old: State, new: State) -> Slack:
 
     eps, tiny = jnp.finfo(old.x.dtype).eps, jnp.finfo(old.x.dtype).tiny
     step, moved = jnp.sqrt(sq(new.model - old.model)), new.grads - old.grads
-    size = jnp.sqrt(jnp.mean(sq(new.grads))) * 64 * eps + tiny
+    size = jnp.sqrt(workers.mean(sq(new.grads))) * 64 * eps + tiny
     return Slack(
-        up,
+        workers.largest(up),
         down,
-        jnp.sqrt(sq(jnp.mean(moved, axis=0))) / (L_minus * step + size),
-        jnp.sqrt(jnp.mean(sq(moved))) / (L_plus * step + size),
+        jnp.sqrt(sq(workers.mean(moved))) / (L_minus * step + size),
+        jnp.sqrt(workers.mean(sq(moved))) / (L_plus * step + size),
     )
 
 
 def _three_point(A: Any, B: Any, before: Any, after: Any, moved: Any, size: Any) -> jax.Array:
-    """|h^+ - x|^2 over (1 - A)|h - y|^2 + B|x - y|^2, the worst; size: |x|^2 + |y|^2, whose rounding is allowed."""
+    """|h^+ - x|^2 over (1 - A)|h - y|^2 + B|x - y|^2; size: |x|^2 + |y|^2, whose rounding is allowed."""
     eps, tiny = jnp.finfo(moved.dtype).eps, jnp.finfo(moved.dtype).tiny
-    return jnp.max(after / ((1 - A) * before + B * (1 + 64 * eps) * moved + (4 * eps) ** 2 * size + tiny))
+    return after / ((1 - A) * before + B * (1 + 64 * eps) * moved + (4 * eps) ** 2 * size + tiny)
 
 
 def stretch(
@@ -336,7 +343,7 @@ def stretch(
     def to_next_row(loop: tuple[Any, ...]) -> tuple[Any, ...]:
         row, t, carry, table = loop
         since = distance_sq(setting, carry.state.x)
-        carry = carry._replace(tally=_no_tally(problem.n, carry.grad_sq.dtype, since))
+        carry = carry._replace(tally=_no_tally(setting.workers.here, carry.grad_sq.dtype, since))
 
         def going(inner: tuple[jax.Array, Carry]) -> jax.Array:
             return (inner[0] < ends[row]) & alive(inner[1])
@@ -348,7 +355,7 @@ def stretch(
         t, carry = jax.lax.while_loop(going, body, (t, carry))
         loss = jax.lax.cond(
             anywhere(~carry.loss_known),
-            lambda x, loss: problem.loss(x) + (problem.penalty(x) if setting.server.prox else 0),
+            lambda x, loss: loss_of(problem, setting.workers, x) + (problem.penalty(x) if setting.server.prox else 0),
             lambda x, loss: loss,
             carry.state.x,
             carry.loss,

@@ -10,6 +10,7 @@ from adacgd.estimators import Estimator
 from adacgd.module import module, static
 from adacgd.oracles import Oracle
 from adacgd.servers import Server
+from adacgd.workers import Workers
 
 RUNNING, CONVERGED, DIVERGED = 0, 1, 2
 
@@ -20,7 +21,7 @@ class State(NamedTuple):
     x: jax.Array  # (d,)
     w: Any  # (d,) what the workers hold of x in the primal form; () in the dual form: x
     grads: jax.Array  # (n, d) grad f_i(w)
-    at_x: Any  # (d,) grad f(x); () in the dual form: the mean of `grads`
+    grad: jax.Array  # (d,) grad f(x); in the dual form the mean of `grads`
     v: Any  # (n, d) what the workers compress; () with exact gradients: `grads`
     g_i: jax.Array  # (n, d) what the server holds of each
     u: jax.Array  # (d,) their mean
@@ -44,11 +45,6 @@ class State(NamedTuple):
         """What the server steps along, (d,)."""
         return self.u if isinstance(self.g, tuple) else self.g
 
-    @property
-    def grad(self) -> jax.Array:
-        """grad f(x), (d,)."""
-        return jnp.mean(self.grads, axis=0) if isinstance(self.at_x, tuple) else self.at_x
-
 
 class Count(NamedTuple):
     """A sum of counts that cannot overflow in a stretch: the low 16 bits of each, and the rest. int32."""
@@ -64,7 +60,8 @@ class Count(NamedTuple):
 class Tally(NamedTuple):
     """What is summed from one recorded row to the next."""
 
-    sent: Count  # (n + 1, 2): scalars and extra bits of each worker, and in the last row of the server
+    up: Count  # (n, 2): scalars and extra bits of each worker
+    down: Count  # (2,) of the server
     grad_sq: jax.Array  # () |grad f(x^t)|^2 summed over the rounds begun
     shadow_sq: jax.Array  # () |grad f(z^t)|^2 likewise, of a server whose theorem speaks of z; else 0
     farthest_sq: jax.Array  # () the largest |x - x*|^2 since the last row; NaN where no x* is known
@@ -122,6 +119,7 @@ class Setting:
     oracle: Oracle
     server: Server
     star: tuple[jax.Array, ...]  # (x*,), (d,), where a minimiser is known; () otherwise
+    workers: Workers
     form: str = static()  # "dual" | "primal"
 
 

@@ -149,10 +149,9 @@ ALONG: dict[str, Any] = {name: np.cumsum for name in SUMS} | {"farthest_sq": np.
 
 def columns(rounds: np.ndarray, row: Any) -> Columns:
     """Rows as the compiled loop gave them, leaves (S, R, ...), with every count joined in int64."""
-
-    low, high = row.tally.sent
-    sent = np.asarray(low, np.int64) + (np.asarray(high, np.int64) << 16)  # (S, R, n + 1, 2), the server last
-
+    up, down = (
+        np.asarray(low, np.int64) + (np.asarray(high, np.int64) << 16) for low, high in (row.tally.up, row.tally.down)
+    )
     return Columns(
         rounds=np.asarray(rounds, np.int64),
         loss=np.asarray(row.loss),
@@ -166,8 +165,8 @@ def columns(rounds: np.ndarray, row: Any) -> Columns:
         grad_sq_sum=np.asarray(row.tally.grad_sq, np.float64),
         shadow_sq_sum=np.asarray(row.tally.shadow_sq, np.float64),
         farthest_sq=np.asarray(row.tally.farthest_sq, np.float64),
-        scalars_up=sent[:, :, :-1, 0],
-        extra_bits_up=sent[:, :, :-1, 1],
-        scalars_down=sent[:, :, -1, 0],
-        extra_bits_down=sent[:, :, -1, 1],
+        scalars_up=up[..., 0],
+        extra_bits_up=up[..., 1],
+        scalars_down=down[..., 0],
+        extra_bits_down=down[..., 1],
     )

@@ -80,6 +80,7 @@ class Composite(Problem):
     smooth: Problem
     regulariser: Penalty
     about: Aside = static()
+    by_worker = ("smooth",)
 
     @property
     def n(self) -> int:
@@ -91,13 +92,17 @@ class Composite(Problem):
         """The dimension."""
         return self.smooth.dim
 
-    def loss(self, x: jax.Array) -> jax.Array:
-        """f(x), without r."""
-        return self.smooth.loss(x)
+    def losses(self, x: jax.Array) -> jax.Array:
+        """(f_i(x))_i, without r."""
+        return self.smooth.losses(x)
 
     def grads(self, x: jax.Array) -> jax.Array:
         """(grad f_i(x))_i."""
         return self.smooth.grads(x)
+
+    def losses_and_grads(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Both, as f gives them."""
+        return self.smooth.losses_and_grads(x)
 
     def penalty(self, x: jax.Array) -> jax.Array:
         """r(x)."""

@@ -27,6 +27,7 @@ class LeastSquares(Problem):
     shards: Shards
     targets: jax.Array  # (n, m), 0 for padding
     about: Aside = static()
+    by_worker = ("shards", "targets")
 
     @property
     def n(self) -> int:
@@ -38,19 +39,19 @@ class LeastSquares(Problem):
         """The number of features."""
         return self.shards.dim
 
-    def loss(self, x: jax.Array) -> jax.Array:
-        """f(x)."""
-        return self.loss_and_grads(x)[0]
+    def losses(self, x: jax.Array) -> jax.Array:
+        """(f_i(x))_i."""
+        return self.losses_and_grads(x)[0]
 
     def grads(self, x: jax.Array) -> jax.Array:
         """(2 A_i'(w (A_i x - y_i)))_i."""
-        return self.loss_and_grads(x)[1]
+        return self.losses_and_grads(x)[1]
 
-    def loss_and_grads(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def losses_and_grads(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Both from one product with the data."""
         residual = self.shards.times(x) - self.targets
         weighted = self.shards.weights * residual
-        return jnp.sum(weighted * residual) / self.n, self.shards.transposed_times(2 * weighted)
+        return jnp.sum(weighted * residual, axis=1), self.shards.transposed_times(2 * weighted)
 
     @property
     def sizes(self) -> jax.Array:

@@ -32,6 +32,7 @@ class Logistic(Problem):
     strength: jax.Array  # ()
     regulariser: str = static()
     about: Aside = static()
+    by_worker = ("shards",)
 
     @property
     def n(self) -> int:
@@ -60,20 +61,19 @@ class Logistic(Problem):
             return self.strength * x
         return 2 * self.strength * x / (1 + x * x) ** 2
 
-    def loss(self, x: jax.Array) -> jax.Array:
-        """f(x)."""
-        margins = self.shards.times(x)
-        return self._loss(margins, x)
+    def losses(self, x: jax.Array) -> jax.Array:
+        """(f_i(x))_i."""
+        return self._losses(self.shards.times(x), x)
 
     def grads(self, x: jax.Array) -> jax.Array:
         """(grad f_i(x))_i, in closed form: A_i'(-w s(-A_i x)) + grad r."""
         margins = self.shards.times(x)
         return self._grads(margins, x)
 
-    def loss_and_grads(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def losses_and_grads(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Both from one product with the data."""
         margins = self.shards.times(x)
-        return self._loss(margins, x), self._grads(margins, x)
+        return self._losses(margins, x), self._grads(margins, x)
 
     @property
     def sizes(self) -> jax.Array:
@@ -87,8 +87,9 @@ class Logistic(Problem):
         mean = jnp.einsum("nbd,nb->nd", rows, slopes, precision="highest")
         return self.shards.scale[:, None] * (mean + self._penalty_grad(x)[None, :])
 
-    def _loss(self, margins: jax.Array, x: jax.Array) -> jax.Array:
-        return jnp.sum(self.shards.weights * jnp.logaddexp(0, -margins)) / self.n + self._penalty(x)
+    def _losses(self, margins: jax.Array, x: jax.Array) -> jax.Array:
+        data = jnp.sum(self.shards.weights * jnp.logaddexp(0, -margins), axis=1)
+        return data + self.shards.scale * self._penalty(x)
 
     def _grads(self, margins: jax.Array, x: jax.Array) -> jax.Array:
         slopes = -self.shards.weights * jax.nn.sigmoid(-margins)

@@ -2,13 +2,14 @@
 
 import abc
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from adacgd.module import Aside
+from adacgd.workers import tree_mean
 
 
 class Smoothness(NamedTuple):
@@ -36,9 +37,12 @@ class Problem(abc.ABC):
     """The protocol that the loop and the theory read. Concrete problems are `module`s with a static field `about`.
 
     The loop needs `n`, `dim`, `loss`, `grads` and `x0`; theory needs `smoothness` and `f_star` or `f_lower`.
+    by_worker: the fields whose arrays have an entry for each worker along their first axis, so that workers may be
+    spread over devices; a problem that is given those of some workers alone is the problem of those workers.
     """
 
     about: Aside
+    by_worker: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abc.abstractmethod
@@ -51,12 +55,20 @@ class Problem(abc.ABC):
         """The dimension of x."""
 
     @abc.abstractmethod
-    def loss(self, x: jax.Array) -> jax.Array:
-        """f(x), (); x is (d,)."""
+    def losses(self, x: jax.Array) -> jax.Array:
+        """(f_i(x))_i, (n,); x is (d,)."""
 
     @abc.abstractmethod
     def grads(self, x: jax.Array) -> jax.Array:
         """(grad f_i(x))_i, (n, d)."""
+
+    def loss(self, x: jax.Array) -> jax.Array:
+        """f(x), ()."""
+        return tree_mean(self.losses(x))
+
+    def losses_and_grads(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Both of every worker, (n,) and (n, d); in one pass where that is cheaper."""
+        return self.losses(x), self.grads(x)
 
     @property
     def x0(self) -> jax.Array:

@@ -12,6 +12,7 @@ from adacgd.compressors.base import require_count
 from adacgd.module import Aside, module, static
 from problems.optimum import quadratic_minimum
 from problems.problem import Minimum, Problem, Smoothness, as_dtype, require_positive
+from problems.stacking import each_times
 
 ZERO_CUT = 1e-12  # eigenvalues of the mean matrix below this times the largest count as zero
 
@@ -25,6 +26,7 @@ class Tridiagonal(Problem):
     b0: jax.Array  # (n,)
     size: int = static()
     about: Aside = static()
+    by_worker = ("diag", "off", "b0")
 
     @property
     def n(self) -> int:
@@ -39,10 +41,10 @@ class Tridiagonal(Problem):
     def _neighbours(self, x: jax.Array) -> jax.Array:
         return jnp.pad(x[1:], (0, 1)) + jnp.pad(x[:-1], (1, 0))
 
-    def loss(self, x: jax.Array) -> jax.Array:
-        """f(x) with the mean coefficients."""
-        Ax = jnp.mean(self.diag) * x + jnp.mean(self.off) * self._neighbours(x)
-        return jnp.dot(x, Ax, precision="highest") / 2 - jnp.mean(self.b0) * x[0]
+    def losses(self, x: jax.Array) -> jax.Array:
+        """(f_i(x))_i; two inner products serve all."""
+        square, mixed = (jnp.dot(x, v, precision="highest") for v in (x, self._neighbours(x)))
+        return (self.diag * square + self.off * mixed) / 2 - self.b0 * x[0]
 
     def grads(self, x: jax.Array) -> jax.Array:
         """(A_i x - b_i)_i."""
@@ -112,6 +114,7 @@ class Quadratic(Problem):
     A: jax.Array  # (n, d, d)
     b: jax.Array  # (n, d)
     about: Aside = static()
+    by_worker = ("A", "b")
 
     @property
     def n(self) -> int:
@@ -123,17 +126,13 @@ class Quadratic(Problem):
         """The dimension."""
         return self.A.shape[1]
 
-    def _products(self, x: jax.Array) -> jax.Array:
-        n, d, _ = self.A.shape
-        return jnp.matmul(self.A.reshape(n * d, d), x, precision="highest").reshape(n, d)
-
-    def loss(self, x: jax.Array) -> jax.Array:
-        """f(x)."""
-        return jnp.dot(x, jnp.mean(self._products(x) / 2 - self.b, axis=0), precision="highest")
+    def losses(self, x: jax.Array) -> jax.Array:
+        """(f_i(x))_i."""
+        return jnp.sum((each_times(self.A, x) / 2 - self.b) * x[None, :], axis=1)
 
     def grads(self, x: jax.Array) -> jax.Array:
         """(A_i x - b_i)_i."""
-        return self._products(x) - self.b
+        return each_times(self.A, x) - self.b
 
 
 def general_quadratic(A: Any, b: Any, *, x0: Any = None, dtype: Any = "float64") -> Quadratic:

@@ -43,12 +43,17 @@ class Shards:
 
     def times(self, x: jax.Array) -> jax.Array:
         """(A_i x)_i, (n, m)."""
-        n, m, d = self.rows.shape
-        return jnp.matmul(self.rows.reshape(n * m, d), x, precision="highest").reshape(n, m)
+        return each_times(self.rows, x)
 
     def transposed_times(self, r: jax.Array) -> jax.Array:
         """(A_i'r_i)_i, (n, d); r is (n, m)."""
         return jax.lax.dot_general(self.columns, r, (((2,), (1,)), ((0,), (0,))), precision="highest")
+
+
+def each_times(A: jax.Array, x: jax.Array) -> jax.Array:
+    """(A_i x)_i, (n, m); A: (n, m, d), x: (d,). One product a worker: its bits do not depend on who else is there."""
+    spread = jnp.broadcast_to(x, (A.shape[0], *x.shape))
+    return jax.lax.dot_general(A, spread, (((2,), (1,)), ((0,), (0,))), precision="highest")
 
 
 def stack(rows: Any, index: Sequence[np.ndarray], scale: np.ndarray, dtype: np.dtype) -> Shards:

@@ -176,8 +176,9 @@ def test_momentum_of_batches_by_hand():
     trace = ac.simulate(LOGISTIC, ac.GD(), stepsize=0.1, rounds=3, oracle=oracle, key=7)
     from adacgd.loop import BEFORE, each, keys_of
     from adacgd.oracles import batch_of
+    from adacgd.workers import Workers
 
-    rows = lambda t: batch_of(LOGISTIC, each(keys_of(key, t).oracle, 4), 2)
+    rows = lambda t: batch_of(LOGISTIC, each(keys_of(key, t).oracle, Workers(4)), 2)
     x = LOGISTIC.x0
     v = LOGISTIC.batch_grads(x, rows(jnp.uint32(BEFORE)))
     for t in range(3):
