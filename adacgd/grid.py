@@ -12,11 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from adacgd import loop
+from adacgd.drive import Drive, Progress
 from adacgd.host import (
     Asked,
-    Drive,
     Outcome,
-    Progress,
     Request,
     ask,
     initial_cost,
@@ -121,9 +120,9 @@ def sweep(
         rehearse_links(asked[block[0]], "sweep")
     for block in blocks:
         settings = _stacked([asked[i].setting for i in block])
-        carry, *costs = loop.begin_many(problem, settings, start, init=init)
+        carry, *costs = loop.MANY.begin(problem, settings, start, init=init)
         costs = jax.device_get(costs)
-        drive = Drive(loop.stretch_many, problem, settings, carry, (_padded(len(block)),))
+        drive = Drive(loop.MANY, problem, settings, carry, (_padded(len(block)),))
         whole = drive.run(0, rounds, record_every, None)
         outcomes = outcome_of(drive.carry)
         for place, i in enumerate(block):

@@ -1,10 +1,8 @@
-"""The host's side of a run: requests checked before anything is compiled, rows planned, fetched and made a `Trace`."""
+"""The host's side of a run: requests checked before anything is compiled, and what comes back made a `Trace`."""
 
 import math
 import operator
-import time
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,17 +11,15 @@ import numpy as np
 from adacgd import loop
 from adacgd.compressors.base import as_key
 from adacgd.cost import Cost
+from adacgd.drive import Drive, Progress
 from adacgd.estimators import Estimator, Lifted, in_precision, lifted, rehearse
 from adacgd.mechanisms import AB, GD, ThreePoint
 from adacgd.oracles import Exact, Oracle
 from adacgd.records import CONVERGED, DIVERGED, RUNNING, Carry, Setting, Slack
 from adacgd.servers import Descent, HeavyBall, ProximalDescent, Server
-from adacgd.trace import Columns, InitialCost, Trace, columns
+from adacgd.trace import Columns, InitialCost, Trace
 from adacgd.workers import Workers
 
-PATIENCE = 0.2  # seconds that one compiled call should take, so that progress and Ctrl-C are prompt
-BUFFER = 2**22  # entries of the widest column that one call may hold back
-Progress: TypeAlias = Callable[[int, int], None]
 STATUS = {RUNNING: "completed", CONVERGED: "converged", DIVERGED: "diverged"}
 
 
@@ -106,7 +102,7 @@ def simulate(
     if start is None:
         first = starting_point(problem, x0)
         rehearse_links(asked, "simulate")
-        carry, *costs = loop.begin_one(problem, asked.setting, first, init=init)
+        carry, *costs = loop.ONE.begin(problem, asked.setting, first, init=init)
         initial = initial_cost(asked, *jax.device_get(costs))
     else:
         if x0 is not None:
@@ -114,64 +110,10 @@ def simulate(
         carry, past = _continued(asked, start, rounds, record_every)
         initial = start.initial_cost
         done = int(past.rounds[-1])
-    drive = Drive(loop.stretch_one, problem, asked.setting, carry, ())
+    drive = Drive(loop.ONE, problem, asked.setting, carry, ())
     whole = drive.run(done, rounds, record_every, past, progress)
     resume = Resume(asked.request, drive.carry, initial, whole, record_every, tolerance)
     return make_trace(asked, whole, 0, outcome_of(drive.carry), initial, record_every, resume)
-
-
-class Drive:
-    """Compiled stretches, one after another, of one run (lead ()) or of a sweep (lead (S,))."""
-
-    def __init__(self, stretch: Any, problem: Any, setting: Setting, carry: Carry, lead: tuple[int, ...]):
-        self.stretch, self.problem, self.setting, self.carry, self.lead = stretch, problem, setting, carry, lead
-        widest = problem.n * math.prod(lead)
-        self.capacity = int(2 ** np.clip(np.floor(np.log2(BUFFER / widest)), 3, 9))
-
-    def run(
-        self, done: int, rounds: int, record_every: int, past: Columns | None, progress: Progress | None = None
-    ) -> Columns:
-        """From round `done` to `rounds`, or until no run is alive; the columns so far (row 0 where `past` is None)."""
-        ends = stretch_ends(done, rounds, record_every)
-        whole = self._first_row() if past is None else past
-        parts, at, few, t = [], 0, 1, np.int32(done)
-        while at < len(ends) and self._alive():
-            few = min(few, self.capacity, len(ends) - at)
-            chunk = np.zeros(self.capacity, np.int32)
-            chunk[:few] = ends[at : at + few]
-            began = time.perf_counter()
-            self.carry, t, row = self.stretch(self.problem, self.setting, self.carry, t, chunk, np.int32(few))
-            t = np.int32(t)
-            written = min(int(np.searchsorted(chunk[:few], t)) + 1, few)
-            parts.append(self._columns(np.minimum(chunk[:written], t), jax.device_get(row), written))
-            at += few
-            if progress is not None:
-                progress(int(t), rounds)
-            few = few * 2 if time.perf_counter() - began < PATIENCE else max(few // 2, 1)
-        return whole.join(*parts)
-
-    def _alive(self) -> bool:
-        return bool(np.any(np.asarray(self.carry.status) == RUNNING))
-
-    def _first_row(self) -> Columns:
-        record = loop.record_many if self.lead else loop.record_one
-        row = record(self.problem, self.setting, self.carry)
-        row = jax.tree.map(lambda leaf: np.expand_dims(np.asarray(leaf), len(self.lead)), row)
-        return self._columns(np.zeros(1), row, 1)
-
-    def _columns(self, rounds: np.ndarray, row: Any, written: int) -> Columns:
-        if not self.lead:
-            row = jax.tree.map(lambda leaf: leaf[None], row)
-        return columns(rounds, jax.tree.map(lambda leaf: leaf[:, :written], row))
-
-
-def stretch_ends(done: int, rounds: int, record_every: int) -> np.ndarray:
-    """Where compiled stretches end: at every row, and often enough between that no stretch is too long to count."""
-    rows = np.append(np.arange(done // record_every + 1, rounds // record_every + 1) * record_every, rounds)
-    starts = np.insert(rows[:-1], 0, done)
-    split = [np.arange(a, b, loop.LONGEST_STRETCH)[1:] for a, b in zip(starts, rows, strict=True)]
-    ends = np.unique(np.concatenate([rows, *split])) if record_every > loop.LONGEST_STRETCH else np.unique(rows)
-    return ends[ends > done].astype(np.int64)
 
 
 def starting_point(problem: Any, x0: Any, owner: str = "simulate") -> jax.Array:

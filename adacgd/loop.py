@@ -11,7 +11,6 @@ inside `stretch` (rounds up to the next recorded rows). A sweep maps `stretch` o
 here is made with `anywhere`, which stays one number under `vmap`.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -370,19 +369,24 @@ def stretch(
     return carry, t, table
 
 
-begin_one = jax.jit(begin, static_argnames="init")
-stretch_one = jax.jit(stretch, donate_argnames="carry")
-record_one = jax.jit(record)
-record_many = jax.jit(jax.vmap(record, (None, 0, 0)))
+class Programs(NamedTuple):
+    """The compiled parts of a run; of a sweep, all leaves of setting, carry and rows have a first axis."""
+
+    begin: Any  # (problem, setting, x0, init) -> (carry, cost of each worker, of the server)
+    stretch: Any  # (problem, setting, carry, t, ends, rows) -> (carry, round reached, rows)
+    record: Any  # (problem, setting, carry) -> row
 
 
-@functools.partial(jax.jit, static_argnames="init")
 def begin_many(problem: Any, setting: Setting, x0: jax.Array, init: str) -> tuple[Carry, Cost, Cost]:
-    """`begin` for every setting of a sweep at once: all leaves of setting have a first axis."""
+    """`begin` for every setting of a sweep at once."""
     return jax.vmap(lambda setting: begin(problem, setting, x0, init))(setting)
 
 
-@functools.partial(jax.jit, donate_argnames="carry")
-def stretch_many(problem: Any, setting: Setting, carry: Carry, t: Any, ends: Any, rows: Any) -> Any:
-    """`stretch` for every setting of a sweep at once: all leaves of setting and carry have a first axis."""
-    return jax.vmap(stretch, (None, 0, 0, None, None, None), (0, None, 0))(problem, setting, carry, t, ends, rows)
+stretch_many = jax.vmap(stretch, (None, 0, 0, None, None, None), (0, None, 0))
+
+ONE = Programs(jax.jit(begin, static_argnames="init"), jax.jit(stretch, donate_argnames="carry"), jax.jit(record))
+MANY = Programs(
+    jax.jit(begin_many, static_argnames="init"),
+    jax.jit(stretch_many, donate_argnums=2),
+    jax.jit(jax.vmap(record, (None, 0, 0))),
+)

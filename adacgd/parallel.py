@@ -7,7 +7,7 @@ started by `jax.distributed`, are more devices of one mesh; everything that the 
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -124,16 +124,8 @@ def place(mesh: Mesh, tree: Any, specs: Any) -> Any:
     return jax.tree.map(lambda spec, part: jax.tree.map(lambda leaf: put(leaf, spec), part), specs, tree)
 
 
-class Programs(NamedTuple):
-    """The compiled parts of a run."""
-
-    begin: Any
-    stretch: Any
-    record: Any
-
-
 @functools.cache
-def programs(mesh: Mesh, many: bool) -> Programs:
+def programs(mesh: Mesh, many: bool) -> loop.Programs:
     """`begin`, `stretch` and `record` of `loop` on a mesh; many: for every setting of a sweep at once."""
     lead: tuple[Any, ...] = (RUNS,) if many else ()
     alike, carried = PartitionSpec(), carry_specs(lead)
@@ -175,4 +167,4 @@ def programs(mesh: Mesh, many: bool) -> Programs:
 
         return spread(mapped(one, (None, 0, 0)), problem, (setting, carry), (run, carried), run)
 
-    return Programs(begin, stretch, record)
+    return loop.Programs(begin, stretch, record)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from adacgd.grid import sweep
-from adacgd.host import Progress, require_run
+from adacgd.drive import Progress
+from adacgd.host import require_run
 
 A_SWEEP = 16  # multiples tried at once
 FIRST = -3  # the search begins at this power of two of the theorem's step,

@@ -74,6 +74,7 @@ ORDER = [
     "adacgd.parallel",
     "adacgd.accordion",
     "adacgd.trace",
+    "adacgd.drive",
     "adacgd.host",
     "adacgd.grid",
     "adacgd.stability",

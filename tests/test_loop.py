@@ -11,7 +11,7 @@ import pytest
 
 import adacgd as ac
 import problems
-from adacgd import host, loop
+from adacgd import drive, loop
 
 QUAD_A = dict(workers=10, dim=100, noise_scale=0.8, seed=12345)
 LADDER = ac.AdaCGD([ac.TopK(k) for k in (1, 4, 16)], zeta=1.0)
@@ -496,21 +496,21 @@ def test_no_retrace():
         ac.AdaCGD([ac.TopK(k) for k in (1, 2, 3, 4, 5)] + [ac.Identity()], 0.5),
     ]
     ac.simulate(make(1), methods[0], stepsize=0.01, rounds=10)
-    before = loop.stretch_one._cache_size(), loop.begin_one._cache_size()
+    before = loop.ONE.stretch._cache_size(), loop.ONE.begin._cache_size()
     for i, method in enumerate(methods):
         ac.simulate(
             make(i), method, stepsize=0.01 / (i + 1), rounds=20 + i, key=i, tolerance=1e-3 * (i + 1), record_every=i + 1
         )
-    assert (loop.stretch_one._cache_size(), loop.begin_one._cache_size()) == before
+    assert (loop.ONE.stretch._cache_size(), loop.ONE.begin._cache_size()) == before
 
 
 def test_no_retrace_over_data_sets_of_one_shape():
     rng = np.random.default_rng(0)
     make = lambda: problems.logistic((rng.standard_normal((40, 6)), np.sign(rng.standard_normal(40))), workers=4)
     ac.simulate(make(), LADDER_SMALL, stepsize=0.01, rounds=5)
-    before = loop.stretch_one._cache_size()
+    before = loop.ONE.stretch._cache_size()
     ac.simulate(make(), ac.CLAG(ac.TopK(2), 1.0), stepsize=0.02, rounds=7)
-    assert loop.stretch_one._cache_size() == before
+    assert loop.ONE.stretch._cache_size() == before
 
 
 LADDER_SMALL = ac.AdaCGD([ac.TopK(1), ac.TopK(3)], 1.0)
@@ -597,10 +597,10 @@ print("fine")
     ids=lambda value: "" if not isinstance(value, dict) else next(iter(value)),
 )
 def test_bad_requests_are_refused_by_name(quad, changed, error, words):
-    before = loop.stretch_one._cache_size()
+    before = loop.ONE.stretch._cache_size()
     with pytest.raises(error, match=words):
         ac.simulate(**{"problem": quad, "uplink": LADDER, "stepsize": 0.01, "rounds": 10, **changed})
-    assert loop.stretch_one._cache_size() == before
+    assert loop.ONE.stretch._cache_size() == before
 
 
 @pytest.mark.parametrize(
@@ -688,7 +688,7 @@ class Claims(BareMap):
     ids=lambda value: "" if isinstance(value, str) else type(value).__name__,
 )
 def test_what_an_own_part_gets_wrong_is_told_before_anything_is_compiled(half_norm, uplink, words):
-    before = loop.stretch_one._cache_size(), loop.begin_one._cache_size(), loop.begin_many._cache_size()
+    before = loop.ONE.stretch._cache_size(), loop.ONE.begin._cache_size(), loop.MANY.begin._cache_size()
     for owner, run in (
         ("simulate", lambda: ac.simulate(half_norm, uplink, stepsize=0.1, rounds=2)),
         ("sweep", lambda: ac.sweep(half_norm, uplink, stepsizes=[0.1], rounds=2)),
@@ -696,7 +696,7 @@ def test_what_an_own_part_gets_wrong_is_told_before_anything_is_compiled(half_no
         with pytest.raises(TypeError, match=words) as refused:
             run()
         assert "uplink=" not in str(refused.value) or f"{owner}(" in str(refused.value)
-    assert (loop.stretch_one._cache_size(), loop.begin_one._cache_size(), loop.begin_many._cache_size()) == before
+    assert (loop.ONE.stretch._cache_size(), loop.ONE.begin._cache_size(), loop.MANY.begin._cache_size()) == before
 
 
 def test_stretches_cover_every_round_once():
@@ -708,7 +708,7 @@ def test_stretches_cover_every_round_once():
         (5, 70_000, 10**6),
         (9, 9, 2),
     ]:
-        ends = host.stretch_ends(done, rounds, every)
+        ends = drive.stretch_ends(done, rounds, every)
         assert np.all(np.diff(np.insert(ends, 0, done)) > 0)
         assert np.all(np.diff(np.insert(ends, 0, done)) <= loop.LONGEST_STRETCH)
         rows = [t for t in range(done + 1, rounds + 1) if t % every == 0 or t == rounds]

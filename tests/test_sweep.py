@@ -77,12 +77,12 @@ def test_bidirectional_and_diverging_runs_are_cut_at_their_own_outcome():
 def test_more_runs_than_a_block_share_one_program(problem):
     steps = np.geomspace(1e-3, 0.1, 130).tolist()
     ac.sweep(problem, METHODS[1], stepsizes=steps[:64], rounds=3)
-    before = loop.stretch_many._cache_size()
+    before = loop.MANY.stretch._cache_size()
     seen = []
     grid = ac.sweep(
         problem, METHODS[3], stepsizes=steps[:128], rounds=4, progress=lambda done, runs: seen.append((done, runs))
     )
-    assert loop.stretch_many._cache_size() == before and seen == [(64, 128), (128, 128)]
+    assert loop.MANY.stretch._cache_size() == before and seen == [(64, 128), (128, 128)]
     alike(grid[100], ac.simulate(problem, METHODS[3], stepsize=steps[100], rounds=4))
 
 
