@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from adacgd.grid import sweep
 from adacgd.drive import Progress
+from adacgd.grid import sweep
 from adacgd.host import require_run
 
 A_SWEEP = 16  # multiples tried at once
