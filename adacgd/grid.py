@@ -11,21 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adacgd import loop
+from adacgd import parallel
 from adacgd.drive import Drive, Progress
-from adacgd.host import (
-    Asked,
-    Outcome,
-    Request,
-    ask,
-    initial_cost,
-    make_trace,
-    outcome_of,
-    rehearse_links,
-    require_run,
-    starting_point,
-)
+from adacgd.host import Outcome, initial_cost, make_trace, outcome_of
 from adacgd.records import Setting
+from adacgd.request import Asked, Request, ask, rehearse_links, require_run, starting_point
 from adacgd.theory.statement import Start
 from adacgd.theory.stepsizes import stepsize as theory_stepsize
 from adacgd.trace import Columns, InitialCost
@@ -98,6 +88,8 @@ def sweep(
     init: str = "exact",
     momentum: float = 0.0,
     oracle: Any = None,
+    devices: Any = None,
+    aggregate: str = "exact",
     progress: Progress | None = None,
 ) -> Grid:
     """`simulate` over a grid, in one compiled program for each kind of method and block of runs.
@@ -105,7 +97,8 @@ def sweep(
     uplink: a method, or a list of them, which is then the first axis. Axes follow in the order uplinks, stepsizes (or
     multiples), zetas, keys, those given. stepsizes: steps. multiples: instead, steps as multiples of what the theorem
     of `regime` allows each method with each zeta. zetas: replace the method's zeta; one that has none is an error.
-    progress: called with (runs done, runs). The rest as in `simulate`. A run that has ended is frozen, not stopped for.
+    devices: as in `simulate`, or a pair of numbers: over so many the runs are spread, and the workers of each over so
+        many. progress: called with (runs done, runs). The rest as in `simulate`. A run that has ended is frozen.
     A sweep and a single run are two programs: equal to rounding while the step is stable; publish rows of `simulate`.
     Raises ValueError or TypeError before anything is compiled.
     """
@@ -113,16 +106,20 @@ def sweep(
     kind = Request(problem, None, downlink, 1.0, 0, form, init, momentum, oracle)
     axes, requests = _requests(kind, uplink, stepsizes, multiples, regime, zetas, keys)
     asked = [_ask(request, tolerance) for request in requests]
+    mesh = parallel.mesh_of("sweep", devices, problem.n, runs=True)
+    workers = parallel.workers_of("sweep", problem, mesh, aggregate)
+    asked, least = [one.over(workers) for one in asked], 1 if mesh is None else mesh.shape[parallel.RUNS]
     start = starting_point(problem, x0, "sweep")
     runs: list[Any] = [None] * len(asked)
     blocks, done = _blocks(asked), 0
     for block in blocks:
         rehearse_links(asked[block[0]], "sweep")
     for block in blocks:
-        settings = _stacked([asked[i].setting for i in block])
-        carry, *costs = loop.MANY.begin(problem, settings, start, init=init)
+        size = _padded(len(block), least)
+        site = parallel.ready(mesh, problem, _stacked([asked[i].setting for i in block], size), many=True)
+        carry, *costs = site.programs.begin(site.problem, site.setting, site.point(start), init=init)
         costs = jax.device_get(costs)
-        drive = Drive(loop.MANY, problem, settings, carry, (_padded(len(block)),))
+        drive = Drive(site.programs, site.problem, site.setting, carry, (size,))
         whole = drive.run(0, rounds, record_every, None)
         outcomes = outcome_of(drive.carry)
         for place, i in enumerate(block):
@@ -205,14 +202,14 @@ def _blocks(asked: list[Asked]) -> list[list[int]]:
     return [group[at : at + BLOCK] for group in groups.values() for at in range(0, len(group), BLOCK)]
 
 
-def _padded(runs: int) -> int:
-    """Sizes that share a program: the next power of two."""
-    return 1 << (runs - 1).bit_length()
+def _padded(runs: int, parts: int) -> int:
+    """Sizes that share a program: the next power of two, or what stands above it in so many equal parts."""
+    return -(-(1 << (runs - 1).bit_length()) // parts) * parts
 
 
-def _stacked(settings: list[Setting]) -> Setting:
-    """One setting whose leaves have a first axis, filled up with the last."""
-    settings = settings + settings[-1:] * (_padded(len(settings)) - len(settings))
+def _stacked(settings: list[Setting], size: int) -> Setting:
+    """One setting whose leaves have a first axis, filled up to `size` with the last."""
+    settings = settings + settings[-1:] * (size - len(settings))
 
     def stack(*leaves: Any) -> Any:
         if jnp.issubdtype(leaves[0].dtype, jax.dtypes.prng_key):

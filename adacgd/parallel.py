@@ -7,9 +7,10 @@ started by `jax.distributed`, are more devices of one mesh; everything that the 
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -56,7 +57,7 @@ def _wanted(owner: str, devices: Any, runs: bool) -> tuple[int, int, Sequence[An
             f'jax.config.update("jax_num_cpu_devices", {across * parts}).'
         )
     if jax.process_count() > 1 and across * parts < len(at_hand):
-        raise ValueError(f"{owner}(devices={devices!r}): with several processes every device takes part; use 'all'.")
+        raise ValueError(f"{owner}(devices={devices!r}): of several processes every device takes part; use 'all'.")
     if jax.process_count() > 1 and across > 1:
         raise ValueError(f"{owner}(devices={devices!r}): over several processes only workers are spread; use 'all'.")
     return across, parts, at_hand[: across * parts]
@@ -66,6 +67,10 @@ def workers_of(owner: str, problem: Any, mesh: Mesh | None, aggregate: str) -> W
     """How the workers of a problem are spread. Raises ValueError or TypeError where they cannot be."""
     if aggregate not in AGGREGATIONS:
         raise ValueError(f"{owner}(aggregate=...) must be one of {', '.join(AGGREGATIONS)}; got {aggregate!r}.")
+    if mesh is None and aggregate != "exact":
+        raise ValueError(
+            f"{owner}(aggregate={aggregate!r}) is a choice of several devices; give devices, or leave it out."
+        )
     if mesh is None:
         return Workers(problem.n)
     if not getattr(problem, "by_worker", ()) or not hasattr(problem, "losses"):
@@ -168,3 +173,44 @@ def programs(mesh: Mesh, many: bool) -> loop.Programs:
         return spread(mapped(one, (None, 0, 0)), problem, (setting, carry), (run, carried), run)
 
     return loop.Programs(begin, stretch, record)
+
+
+class Site(NamedTuple):
+    """Where a run or a sweep takes place: its programs, and its data on the devices that they are compiled for."""
+
+    programs: loop.Programs
+    problem: Any
+    setting: Setting
+    mesh: Mesh | None
+    lead: tuple[Any, ...]
+
+    def point(self, x: jax.Array) -> jax.Array:
+        """x^0, (d,), which everybody knows."""
+        return x if self.mesh is None else place(self.mesh, x, PartitionSpec())
+
+    def carry(self, carry: Carry) -> Carry:
+        """A carry of its own, copied from one that a run on any number of devices has left."""
+        if self.mesh is None:
+            return jax.tree.map(_here, carry)
+        return jax.tree.map(jnp.copy, place(self.mesh, carry, carry_specs(self.lead)))
+
+
+def ready(mesh: Mesh | None, problem: Any, setting: Setting, many: bool = False) -> Site:
+    """The site of one run, or with `many` of a sweep, on one device or on a mesh."""
+    if mesh is None:
+        return Site(loop.MANY if many else loop.ONE, problem, setting, None, ())
+    lead = (RUNS,) if many else ()
+    there = (
+        place(mesh, problem, specs_of(problem)),
+        place(mesh, setting, jax.tree.map(lambda _: PartitionSpec(*lead), setting)),
+    )
+    return Site(programs(mesh, many), *there, mesh, lead)
+
+
+def _here(leaf: jax.Array) -> jax.Array:
+    """A copy on one device."""
+    if len(leaf.devices()) == 1:
+        return jnp.copy(leaf)
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(_here(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
+    return jnp.asarray(jax.device_get(leaf))

@@ -8,7 +8,7 @@ import numpy as np
 
 from adacgd.drive import Progress
 from adacgd.grid import sweep
-from adacgd.host import require_run
+from adacgd.request import require_run
 
 A_SWEEP = 16  # multiples tried at once
 FIRST = -3  # the search begins at this power of two of the theorem's step,

@@ -75,6 +75,7 @@ ORDER = [
     "adacgd.accordion",
     "adacgd.trace",
     "adacgd.drive",
+    "adacgd.request",
     "adacgd.host",
     "adacgd.grid",
     "adacgd.stability",
