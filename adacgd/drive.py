@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from adacgd.loop import LONGEST_STRETCH, Programs
 from adacgd.records import RUNNING, Carry, Setting
@@ -44,7 +45,7 @@ class Drive:
             at += few
             if progress is not None:
                 progress(int(t), rounds)
-            few = few * 2 if time.perf_counter() - began < PATIENCE else max(few // 2, 1)
+            few = _agreed(few * 2 if time.perf_counter() - began < PATIENCE else max(few // 2, 1))
         return whole.join(*parts)
 
     def _alive(self) -> bool:
@@ -59,6 +60,13 @@ class Drive:
         if not self.lead:
             row = jax.tree.map(lambda leaf: leaf[None], row)
         return columns(rounds, jax.tree.map(lambda leaf: leaf[:, :written], row))
+
+
+def _agreed(few: int) -> int:
+    """What the first process measured: clocks differ, and all must call the same programs with the same lengths."""
+    if jax.process_count() == 1:
+        return few
+    return int(multihost_utils.broadcast_one_to_all(np.int32(few)))
 
 
 def stretch_ends(done: int, rounds: int, record_every: int) -> np.ndarray:

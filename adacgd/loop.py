@@ -34,7 +34,7 @@ from adacgd.records import (
     anywhere,
     keep,
 )
-from adacgd.workers import Workers
+from adacgd.workers import Workers, tree_sum
 
 BLOW_UP = 1e12  # diverged is |grad f|^2 above this times max(1, |grad f(x^0)|^2); no run that recovers comes near it
 LONGEST_STRETCH = 32768  # rounds whose counts, as low 16 bits and the rest, fit two int32 whatever a message costs
@@ -244,7 +244,10 @@ def _shift_error(problem: Any, setting: Setting, s: State) -> jax.Array:
 def _errors(setting: Setting, s: State, targets: jax.Array) -> jax.Array:
     """The squared errors that the law of the uplink speaks of: of the workers here, or (1,) of the mean over all."""
     error = s.g_i - targets
-    return sq(setting.workers.mean(error)[None] if setting.uplink.of_mean else error)
+    if not setting.uplink.of_mean:
+        return sq(error)
+    of_mean = setting.workers.mean(error)
+    return tree_sum(of_mean * of_mean)[None]  # in one order: of a single row compilers reduce as they please
 
 
 def one_round(problem: Any, setting: Setting, t: jax.Array, carry: Carry, row_ends_here: jax.Array) -> Carry:
