@@ -77,6 +77,7 @@ ORDER = [
     "adacgd.drive",
     "adacgd.request",
     "adacgd.host",
+    "adacgd.pool",
     "adacgd.grid",
     "adacgd.stability",
     "adacgd",
