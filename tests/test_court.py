@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 import adacgd as ac
-from adacgd import evidence, testing
+from adacgd import evidence, hasty, testing
 from adacgd.laws import panel
 from benchmarks.court import KeepsTies, OneBitShort
 from experiments.cli import main
@@ -330,6 +330,15 @@ def test_the_panel_has_what_it_says():
     assert any(np.ptp(np.abs(row)) == 0 for row in rows), "a flat one"
     assert any(np.count_nonzero(row) == 1 for row in rows), "a one-hot one"
     assert any(len(set(np.abs(row))) < DIM / 2 and np.ptp(np.abs(row)) > 0 for row in rows), "ties"
+
+
+def test_what_is_compiled_in_haste_says_the_same_and_unknown_options_are_left_out(monkeypatch):
+    double = lambda x, n: n * jnp.sin(x)
+    x = jnp.linspace(0.0, 3.0, 5)
+    np.testing.assert_allclose(hasty.hasty("n")(double)(x, n=2), 2 * np.sin(x), rtol=1e-14)
+    assert hasty.known.__wrapped__("gpu") == {}
+    monkeypatch.setattr(hasty, "OPTIONS", {"xla_of_another_day": True})
+    assert hasty.known.__wrapped__("cpu") == {}
 
 
 PLUGIN_TEST = """
