@@ -12,14 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from adacgd import parallel
-from adacgd.drive import Drive, Progress
-from adacgd.host import Outcome, initial_cost, make_trace, outcome_of
+from adacgd.drive import Progress
+from adacgd.host import Outcome, initial_cost, make_trace
+from adacgd.pool import Pool, padded
 from adacgd.records import Setting
 from adacgd.request import Asked, Request, ask, rehearse_links, require_run, starting_point
 from adacgd.theory.statement import Start
 from adacgd.theory.stepsizes import stepsize as theory_stepsize
 from adacgd.trace import Columns, InitialCost
 
+STATE = 6  # arrays n x d that a run takes: g_i, gradients before and after, and what selection needs besides
+MEMORY = 2.0**32
 BLOCK = 64  # runs in one compiled program: beyond some 16 a run costs no less, and memory grows with their number
 
 
@@ -90,6 +93,7 @@ def sweep(
     oracle: Any = None,
     devices: Any = None,
     aggregate: str = "exact",
+    memory: float = MEMORY,
     progress: Progress | None = None,
 ) -> Grid:
     """`simulate` over a grid, in one compiled program for each kind of method and block of runs.
@@ -98,7 +102,9 @@ def sweep(
     multiples), zetas, keys, those given. stepsizes: steps. multiples: instead, steps as multiples of what the theorem
     of `regime` allows each method with each zeta. zetas: replace the method's zeta; one that has none is an error.
     devices: as in `simulate`, or a pair of numbers: over so many the runs are spread, and the workers of each over so
-        many. progress: called with (runs done, runs). The rest as in `simulate`. A run that has ended is frozen.
+        many. memory: bytes that the states of runs side by side may take; more runs than fit go in blocks.
+    progress: called with (runs done, runs); the rounds done of a block under way count as so many of its runs.
+    The rest as in `simulate`. A run that has ended is frozen, and left behind where that pays.
     A sweep and a single run are two programs: equal to rounding while the step is stable; publish rows of `simulate`.
     Raises ValueError or TypeError before anything is compiled.
     """
@@ -109,21 +115,20 @@ def sweep(
     mesh = parallel.mesh_of("sweep", devices, problem.n, runs=True)
     workers = parallel.workers_of("sweep", problem, mesh, aggregate)
     asked, least = [one.over(workers) for one in asked], 1 if mesh is None else mesh.shape[parallel.RUNS]
-    start = starting_point(problem, x0, "sweep")
+    start, most = starting_point(problem, x0, "sweep"), _most_runs(memory, problem)
     runs: list[Any] = [None] * len(asked)
-    blocks, done = _blocks(asked), 0
+    blocks, done = _blocks(asked, most), 0
     for block in blocks:
         rehearse_links(asked[block[0]], "sweep")
     for block in blocks:
-        size = _padded(len(block), least)
+        size = padded(len(block), least)
         site = parallel.ready(mesh, problem, _stacked([asked[i].setting for i in block], size), many=True)
         carry, *costs = site.programs.begin(site.problem, site.setting, site.point(start), init=init)
         costs = jax.device_get(costs)
-        drive = Drive(site.programs, site.problem, site.setting, carry, (size,))
-        whole = drive.run(0, rounds, record_every, None)
-        outcomes = outcome_of(drive.carry)
+        pool = Pool(site, carry, len(block), least)
+        whole = pool.run(0, rounds, record_every, None, _share(progress, done, len(block), len(asked)))
         for place, i in enumerate(block):
-            outcome, first = jax.tree.map(lambda leaf, place=place: leaf[place], (outcomes, costs))
+            outcome, first = jax.tree.map(lambda leaf, place=place: leaf[place], (pool.outcomes, costs))
             runs[i] = (asked[i], whole, place, outcome, initial_cost(asked[i], *first))
         done += len(block)
         if progress is not None:
@@ -193,18 +198,31 @@ def _theory(request: Request, regime: str) -> float:
     )
 
 
-def _blocks(asked: list[Asked]) -> list[list[int]]:
-    """Runs that share a program, in blocks: the same structure and the same shapes."""
+def _share(progress: Progress | None, before: int, block: int, runs: int) -> Progress | None:
+    """Tells of a block on its way: its rounds done, as so many of its runs."""
+    return None if progress is None else lambda t, rounds: progress(before + (block - 1) * t // rounds, runs)
+
+
+def _most_runs(memory: Any, problem: Any) -> int:
+    """How many runs stand side by side in so many bytes, a power of two. Raises ValueError where none fits."""
+    if isinstance(memory, bool) or not isinstance(memory, int | float | np.number) or not 0 < memory < math.inf:
+        raise ValueError(f"sweep(memory=...) must be a finite number of bytes > 0, got {memory!r}.")
+    each = STATE * problem.n * problem.dim * problem.x0.dtype.itemsize
+    if memory < each:
+        raise ValueError(
+            f"sweep(memory={memory:g}): one run of {problem.n} workers in d = {problem.dim} takes some {each:g} bytes "
+            f"({STATE} n d words); allow it more, or use fewer workers."
+        )
+    return int(min(BLOCK, 2 ** int(math.log2(memory / each))))
+
+
+def _blocks(asked: list[Asked], most: int) -> list[list[int]]:
+    """Runs that share a program, in blocks of at most so many: the same structure and the same shapes."""
     groups: dict[Any, list[int]] = {}
     for i, one in enumerate(asked):
         leaves = tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(one.setting))
         groups.setdefault((jax.tree.structure(one.setting), leaves), []).append(i)
-    return [group[at : at + BLOCK] for group in groups.values() for at in range(0, len(group), BLOCK)]
-
-
-def _padded(runs: int, parts: int) -> int:
-    """Sizes that share a program: the next power of two, or what stands above it in so many equal parts."""
-    return -(-(1 << (runs - 1).bit_length()) // parts) * parts
+    return [group[at : at + most] for group in groups.values() for at in range(0, len(group), most)]
 
 
 def _stacked(settings: list[Setting], size: int) -> Setting:

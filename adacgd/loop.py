@@ -199,6 +199,8 @@ def begin(problem: Any, setting: Setting, x0: jax.Array, init: str) -> tuple[Car
         level=jnp.zeros(workers.here, jnp.int32),
         status=status,
         outcome_round=first_round,
+        best_sq=grad_sq,
+        best_round=first_round,
         tally=_no_tally(workers.here, x0.dtype, distance_sq(setting, x0)),
         slack=Slack(zero, zero, zero, zero) if setting.expected else None,
         slack_rounds=Slack(*[first_round] * 4) if setting.expected else None,
@@ -229,6 +231,8 @@ def record(problem: Any, setting: Setting, carry: Carry) -> Row:
         _shift_error(problem, setting, s),
         distance_sq(setting, s.x),
         carry.level,
+        carry.best_sq,
+        carry.best_round,
         carry.tally,
     )
 
@@ -264,9 +268,9 @@ def one_round(problem: Any, setting: Setting, t: jax.Array, carry: Carry, row_en
         carry.tally.shadow_sq + _shadow_sq(problem, setting, old),
         jnp.maximum(carry.tally.farthest_sq, distance_sq(setting, state.x)),
     )
-    slack, slack_rounds = carry.slack, carry.slack_rounds
+    slack, slack_rounds, reached = carry.slack, carry.slack_rounds, (t + 1).astype(jnp.int32)
     if setting.expected:
-        seen, reached = _slack(setting, old, state), (t + 1).astype(jnp.int32)
+        seen = _slack(setting, old, state)
         slack_rounds = jax.tree.map(lambda a, b, r: jnp.where(b > a, reached, r), slack, seen, slack_rounds)
         slack = jax.tree.map(jnp.maximum, slack, seen)
     new = Carry(
@@ -277,7 +281,9 @@ def one_round(problem: Any, setting: Setting, t: jax.Array, carry: Carry, row_en
         carry.ceiling,
         up.level,
         status,
-        (t + 1).astype(jnp.int32),
+        reached,
+        jnp.where(grad_sq < carry.best_sq, grad_sq, carry.best_sq),
+        jnp.where(grad_sq < carry.best_sq, reached, carry.best_round),
         tally,
         slack,
         slack_rounds,

@@ -194,6 +194,19 @@ class Site(NamedTuple):
             return jax.tree.map(_here, carry)
         return jax.tree.map(jnp.copy, place(self.mesh, carry, carry_specs(self.lead)))
 
+    def gathered(self, setting: Setting, carry: Carry, places: np.ndarray) -> tuple[Setting, Carry]:
+        """Of a sweep, the runs in these places, (S',), in place of all of them."""
+        setting, carry = _taken((setting, carry), places)
+        if self.mesh is None:
+            return setting, carry
+        cut = jax.tree.map(lambda _: PartitionSpec(*self.lead), setting)
+        return place(self.mesh, setting, cut), place(self.mesh, carry, carry_specs(self.lead))
+
+
+@jax.jit
+def _taken(runs: Any, places: jax.Array) -> Any:
+    return jax.tree.map(lambda leaf: leaf[places], runs)
+
 
 def ready(mesh: Mesh | None, problem: Any, setting: Setting, many: bool = False) -> Site:
     """The site of one run, or with `many` of a sweep, on one device or on a mesh."""

@@ -87,6 +87,8 @@ class Carry(NamedTuple):
     level: jax.Array  # (n,) int32 of the last round
     status: jax.Array  # () int32: RUNNING, CONVERGED, DIVERGED
     outcome_round: jax.Array  # () int32: where the status was decided
+    best_sq: jax.Array  # () the smallest |grad f(x)|^2 of all rounds so far
+    best_round: jax.Array  # () int32: where it was first seen
     tally: Tally
     slack: Slack | None  # None unless asked for
     slack_rounds: Slack | None  # the rounds where the worst of each was seen, () int32
@@ -103,6 +105,8 @@ class Row(NamedTuple):
     S: jax.Array  # () mean |shift_i - grad f_i(x*)|^2; NaN of an uplink without `shift`, and where no x* is known
     distance_sq: jax.Array  # () |x - x*|^2; NaN where no x* is known
     level: jax.Array  # (n,)
+    best_sq: jax.Array  # ()
+    best_round: jax.Array  # ()
     tally: Tally
 
 

@@ -35,6 +35,8 @@ class Trace:
     distance_sq: np.ndarray  # (R,) |x - x*|^2; NaN where no x* is known
     farthest_sq: np.ndarray  # (R,) the largest |x^s - x*|^2 over *every* round s up to the row's
     level: np.ndarray  # (R, n) int32, of the last round before the row; 0: nothing sent
+    best_grad_sq: np.ndarray  # (R,) the smallest |grad f(x^s)|^2 over *every* round s up to the row's
+    best_round: np.ndarray  # (R,) int32, where it was first seen
     scalars_up: np.ndarray  # (R, n) int64, cumulative since row 0
     extra_bits_up: np.ndarray  # (R, n) int64
     scalars_down: np.ndarray  # (R,) int64, one broadcast counted once
@@ -124,6 +126,8 @@ class Columns(NamedTuple):
     S: np.ndarray
     distance_sq: np.ndarray
     level: np.ndarray
+    best_grad_sq: np.ndarray
+    best_round: np.ndarray
     grad_sq_sum: np.ndarray
     shadow_sq_sum: np.ndarray
     farthest_sq: np.ndarray
@@ -162,6 +166,8 @@ def columns(rounds: np.ndarray, row: Any) -> Columns:
         S=np.asarray(row.S),
         distance_sq=np.asarray(row.distance_sq),
         level=np.asarray(row.level),
+        best_grad_sq=np.asarray(row.best_sq),
+        best_round=np.asarray(row.best_round),
         grad_sq_sum=np.asarray(row.tally.grad_sq, np.float64),
         shadow_sq_sum=np.asarray(row.tally.shadow_sq, np.float64),
         farthest_sq=np.asarray(row.tally.farthest_sq, np.float64),

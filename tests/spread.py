@@ -4,8 +4,8 @@
 
 DEVICES: how many the CPU pretends to be, in each process. RUNS: METHOD/WAY,... Ways: `plain`, without `devices`; a
 number of devices; `every`, all there are; `fast`, those with aggregate="fast"; `resumed`, half a run on two of them
-that is continued on four; `sweep`, and `2x2`, the same over runs and workers; `@9` after any, nine workers in place of
-eight. With PROCESSES this is one of them.
+that is continued on four; `sweep`, `2x2`, the same over runs and workers, and `left behind`, with some that diverge;
+`@9` after any, nine workers in place of eight. With PROCESSES this is one of them.
 """
 
 import sys
@@ -53,6 +53,7 @@ def perform(run):
     """The numbers of one METHOD/WAY."""
     import adacgd as ac
     import problems
+    from adacgd import pool
 
     method, way = run.split("/")
     way, _, workers = way.partition("@")
@@ -61,6 +62,10 @@ def perform(run):
     if way == "2x2":
         grid = ac.sweep(problem, up, down, stepsizes=[0.02, 0.05], rounds=ROUNDS, devices=(2, 2), **more)
         return numbers(grid[1])
+    if way == "left behind":
+        pool.FIRST, pool.WORTH = 4, 1
+        steps = [0.02, 50.0, 0.05, 60.0, 70.0, 0.05, 80.0, 90.0]  # gathered from eight places into four
+        return numbers(ac.sweep(problem, up, down, stepsizes=steps, rounds=ROUNDS, devices=(2, 2), **more)[2])
     if way == "sweep":
         return numbers(ac.sweep(problem, up, down, stepsizes=[0.02, 0.05], rounds=ROUNDS, **more)[1])
     go = lambda rounds, **how: ac.simulate(problem, up, down, stepsize=0.05, rounds=rounds, key=5, **more, **how)

@@ -78,6 +78,7 @@ ORDER = [
     "adacgd.drive",
     "adacgd.request",
     "adacgd.host",
+    "adacgd.pool",
     "adacgd.grid",
     "adacgd.stability",
     "adacgd",

@@ -60,7 +60,16 @@ def assert_same(results, run, others, other):
 
 FEW = ("adacgd", "marina_perm", "both ways")
 SINGLE = [f"{name}/{way}" for name in FEW for way in ("1", "2")]
-OTHER_WAYS = ["adacgd/resumed", "v2/resumed", "clag/fast", "clag/2x2", "clag/sweep", "ef21/plain@9", "ef21/3@9"]
+OTHER_WAYS = [
+    "adacgd/resumed",
+    "v2/resumed",
+    "clag/fast",
+    "clag/2x2",
+    "clag/left behind",
+    "clag/sweep",
+    "ef21/plain@9",
+    "ef21/3@9",
+]
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +107,10 @@ def test_one_reduction_a_round_is_the_same_to_rounding(here):
     np.testing.assert_array_equal(fast["scalars_up"], one["scalars_up"])
 
 
-def test_a_sweep_over_runs_and_workers(here):
+@pytest.mark.parametrize("way", ["2x2", "left behind"])
+def test_a_sweep_over_runs_and_workers(here, way):
     """Another program than that of one device, whose vector lanes differ: equal to rounding, its counts exactly."""
-    one, spread = told(here, "clag/sweep"), told(here, "clag/2x2")
+    one, spread = told(here, "clag/sweep"), told(here, f"clag/{way}")
     np.testing.assert_allclose(spread["grad_sq"], one["grad_sq"], rtol=1e-11)
     np.testing.assert_array_equal(spread["scalars_up"], one["scalars_up"])
 
