@@ -87,11 +87,11 @@ def test_rows_may_ask_for_different_k_and_what_is_known_changes_nothing(dtype):
 
 
 def test_long_vectors_are_counted_and_short_ones_sorted():
-    def sorts(d):
+    def how(d):
         text = str(jax.make_jaxpr(top_mask)(jnp.ones((3, d)), jnp.ones(3, jnp.int32)))
         return " sort[" in text, "while[" in text
 
-    assert sorts(D) == (False, True) and sorts(D - 1) == (True, False)
+    assert how(D) == (False, True) and how(D - 1) == (True, False)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -147,14 +147,15 @@ def test_the_level_is_the_first_that_leaves_no_more_than_allowed(dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_levels_and_masks_are_those_of_the_sort(dtype, small_groups):
     """Budgets from nothing to all, none, negative and infinite ones; ladders of one, two and eight levels."""
-    x = awkward(dtype)
+    x, counted = awkward(dtype), jax.jit(lambda *arrays: by_groups(selection._first_counted, *arrays))
     total = jnp.sum(jnp.where(jnp.isfinite(x), x, 0) ** 2, axis=-1)
     for ladder in (KS, np.sort(np.minimum(KS, 300)), np.full(8, 40), np.array([2, 9, 9, 9, 9, 9, 9, 9])):
         ks = jnp.broadcast_to(jnp.asarray(ladder, jnp.int32), (8, 8))
         for factor in (0.0, 1e-9, 0.003, 0.1, 0.37, 0.9, 1.1, np.inf, np.nan, -1.0):
             allowed = jnp.where(factor == 0, 0, total * factor).astype(dtype)
-            for one, other in zip(counted(x, ks, allowed), in_order(x, ks, allowed), strict=True):
-                np.testing.assert_array_equal(np.asarray(one), np.asarray(other), err_msg=f"{ladder} {factor}")
+            (one, mask), (other, same) = counted(x, ks, allowed), in_order(x, ks, allowed)
+            np.testing.assert_array_equal(ladder[np.asarray(one)], ladder[np.asarray(other)], err_msg=f"{factor}")
+            np.testing.assert_array_equal(np.asarray(mask), np.asarray(same), err_msg=f"{ladder} {factor}")
 
 
 def test_ties_on_the_bracket_are_divided_exactly():
@@ -174,13 +175,14 @@ def test_a_ladder_over_long_vectors_is_the_ladder_of_the_sort(monkeypatch):
     h, x = jnp.asarray(rng.standard_normal((2, 2, 3, D)))
     y = x + jnp.asarray([0.01, 0.8, 1.4])[None, :, None] * rng.standard_normal((2, 3, D))
 
-    def messages(zeta):
+    def messages(sorts):
         send = jax.vmap(jax.vmap(lambda h, y, x: uplink(None, h, y, x)))
+        assert (" sort[" in str(jax.make_jaxpr(send)(h, y, x))) == sorts
         return jax.jit(send)(h, y, x)
 
-    long = messages(1.0)
+    long = messages(sorts=False)
     monkeypatch.setattr(bisection, "LONG", D + 1)
-    short = messages(1.0)
+    short = messages(sorts=True)
     for one, other in zip(jax.tree.leaves(long), jax.tree.leaves(short), strict=True):
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
     assert len(set(np.asarray(long.level).ravel().tolist())) > 1, "the levels differ, or nothing is tried"
