@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-LONG = 4096  # coordinates from which counting is faster than sorting (docs/selection.md)
+LONG = 1024  # coordinates from which counting is faster than sorting (docs/selection.md)
 GROUP = 1 << 15  # elements of the rows that are looked at together: they stay near the core, and few wait for others
 _LANES = 1024  # partial sums: no sum is longer than this or d/1024, so that many small squares are not lost
 
