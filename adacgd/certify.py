@@ -132,7 +132,7 @@ def certify(
     dim = int(dim)
     case = _case(target, dim, workers, claim, hints)
     require_modules(target, "certify(target=...)")
-    vectors = (jnp.zeros(dim),) * (3 if case.of_three else 1)
+    vectors = (jnp.asarray(np.zeros(dim)),) * (3 if case.of_three else 1)
     traceable(f"certify({target!r})", lambda k: ask(target, k, vectors, workers), as_key(key))
     search_key, judge_key, appeal_key, habit_key = (jax.random.fold_in(as_key(key), i) for i in range(4))
     deterministic = is_deterministic(case.law, search_key, dim)
@@ -157,7 +157,7 @@ def certify(
         claimed=case.claimed,
         worst=found.mean,
         stderr=found.stderr,
-        witness=tuple(np.asarray(z).reshape(case.shape)) if case.of_three else np.asarray(z),
+        witness=tuple(z.reshape(case.shape)) if case.of_three else z,
         reason=reason,
         inputs=case.law.starts(search_key, dim).shape[0] + len(candidates) // 2 * (SMOOTH_STEPS + STEPS),
         draws=found.draws,
@@ -229,11 +229,11 @@ def _shares(target: ThreePoint, A: float) -> list[float]:
     return [1 - A, A, 0.0, 0.5, 0.9, 1.5, *at_edge]
 
 
-def _judged(case: _Case, key: jax.Array, z: jax.Array) -> tuple[Measured, Exact | None]:
+def _judged(case: _Case, key: jax.Array, z: np.ndarray) -> tuple[Measured, Exact | None]:
     found = weigh(case.law, key, z, case.claimed, case.resolution)
     if case.of_three:
         return found, None
-    exact = enumerated(case.target, key, np.asarray(z), case.workers)
+    exact = enumerated(case.target, key, z, case.workers)
     return (found if exact is None or exact.words else Measured(exact.error, 0.0, found.draws)), exact
 
 

@@ -26,7 +26,7 @@ MARGIN = 1e-9  # a claim is broken only beyond it
 def is_deterministic(law: Law, key: jax.Array, dim: int) -> bool:
     """Whether the starts measure the same on DRAWS draws: two of few may agree by chance."""
     starts = law.starts(key, dim)
-    some = np.asarray(starts)[:: max(len(starts) // 16, 1)]
+    some = starts[:: max(len(starts) // 16, 1)]
     return all(len(np.unique(np.asarray(judge(law, key, z, DRAWS)))) == 1 for z in some)
 
 
@@ -42,14 +42,14 @@ class Measured(NamedTuple):
         return not self.mean - SIGMAS * self.stderr <= claimed + MARGIN * max(1.0, abs(claimed))
 
 
-def best_of(law: Law, key: jax.Array, candidates: jax.Array) -> jax.Array:
+def best_of(law: Law, key: jax.Array, candidates: np.ndarray) -> np.ndarray:
     """The candidate whose mean is surely large: by its lower bound of two standard errors on DRAWS fresh draws."""
-    sample = np.stack([np.asarray(judge(law, key, z, DRAWS)) for z in np.asarray(candidates)])
+    sample = np.stack([np.asarray(judge(law, key, z, DRAWS)) for z in candidates])
     sure = sample.mean(1) - 2 * sample.std(1) / math.sqrt(DRAWS)
     return candidates[int(np.argmax(np.nan_to_num(sure, nan=np.inf)))]
 
 
-def weigh(law: Law, key: jax.Array, z: jax.Array, claimed: float, resolution: float) -> Measured:
+def weigh(law: Law, key: jax.Array, z: np.ndarray, claimed: float, resolution: float) -> Measured:
     """The mean at one input, on as many draws as the verdict needs.
 
     Drawing ends when the claim is broken, or is met by more than the interval, or when the interval is narrower than
@@ -74,7 +74,7 @@ def bias(target: Unbiased, key: jax.Array, dim: int, variance: float, workers: i
     Beyond chance: by BIAS_SIGMAS standard errors where the coordinate moved often enough to know them; else by as many
     of what the variance |x|^2 * variance allows, of which no single coordinate can have more.
     """
-    rows = np.asarray(panel(key, dim))
+    rows = panel(key, dim)
     right = np.array([_with_length(x, x) for x in rows])
     mean, deviation, moves = (np.stack(v) for v in zip(*(_moments(target, key, x, workers) for x in rows), strict=True))
     claimed = np.sqrt(variance * np.sum(rows**2, axis=1))[:, None]

@@ -40,32 +40,43 @@ def _mapped(target: Any, keys: jax.Array, vectors: tuple[jax.Array, ...], worker
     return jax.vmap(lambda key, vectors: ask(target, key, vectors, workers))(keys, vectors)
 
 
+@jax.jit
+def _repeated(key: jax.Array) -> jax.Array:
+    """(ROWS,)"""
+    return jnp.broadcast_to(key, ROWS)
+
+
 class _Court(NamedTuple):
     """The target, asked in three ways; a map is asked at h = y = 0, where it meets x bare."""
 
     target: Any
     key: jax.Array
-    inputs: jax.Array  # (count, d)
+    inputs: np.ndarray  # (count, d); on the host, where an operation on them is no program to compile
     workers: int
 
-    def vectors(self, x: jax.Array) -> tuple[jax.Array, ...]:
+    def vectors(self, x: np.ndarray) -> tuple[jax.Array, ...]:
         """(x,), or (h, y, x) of any leading shape."""
-        return (jnp.zeros_like(x), jnp.zeros_like(x), x) if self.is_map else (x,)
+        zero = np.zeros_like(x)
+        return tuple(jnp.asarray(v) for v in ((zero, zero, x) if self.is_map else (x,)))
+
+    def with_first(self, value: float) -> np.ndarray:
+        """A random input with another first entry."""
+        return np.concatenate([[value], self.inputs[5, 1:]])
 
     @property
     def is_map(self) -> bool:
         """Whether it takes h and y too."""
         return isinstance(self.target, ThreePoint | Estimator)
 
-    def plain(self, x: jax.Array) -> Message:
+    def plain(self, x: np.ndarray) -> Message:
         """Operation by operation."""
         return ask(self.target, self.key, self.vectors(x), self.workers)
 
-    def compiled(self, x: jax.Array) -> Message:
+    def compiled(self, x: np.ndarray) -> Message:
         """By one program."""
         return _compiled(self.target, self.key, self.vectors(x), self.workers)
 
-    def mapped(self, keys: jax.Array, rows: jax.Array) -> Message:
+    def mapped(self, keys: jax.Array, rows: np.ndarray) -> Message:
         """All rows at once."""
         return _mapped(self.target, keys, self.vectors(rows), self.workers)
 
@@ -78,7 +89,7 @@ def of(target: Any, key: jax.Array, dim: int, workers: int = 4) -> tuple[Finding
 
 
 def _zero(court: _Court) -> Finding:
-    value = np.asarray(court.compiled(jnp.zeros(court.inputs.shape[1])).value)
+    value = np.asarray(court.compiled(np.zeros(court.inputs.shape[1])).value)
     good = bool(np.all(value == 0))
     return Finding("zero goes to zero", good, "" if good else f"it becomes {value.ravel()[:4]}")
 
@@ -95,8 +106,8 @@ def _same_key(court: _Court) -> Finding:
 
 def _routes(court: _Court) -> Finding:
     """Plain, compiled and mapped: equal to rounding, with the same price."""
-    rows = jnp.resize(court.inputs, (ROWS, court.inputs.shape[1]))
-    mapped = court.mapped(jnp.stack([court.key] * ROWS), rows)
+    rows = np.resize(court.inputs, (ROWS, court.inputs.shape[1]))
+    mapped = jax.device_get(court.mapped(_repeated(court.key), rows))
     for i, x in enumerate(court.inputs):
         first = court.compiled(x)
         routes = [jax.tree.map(lambda leaf, i=i: leaf[i], mapped)]
@@ -119,15 +130,17 @@ def _close(a: Any, b: Any) -> bool:
 def _not_finite(court: _Court) -> Finding:
     """NaN or infinity in x must be seen in the value on some of ROWS draws, or the coordinate not be sent at all."""
     keys = jax.random.split(court.key, ROWS)
-    for bad in (jnp.nan, jnp.inf):
-        x = court.inputs[5].at[0].set(bad)
-        met = svd_of_infinity(lambda x: court.mapped(keys, jnp.broadcast_to(x, (ROWS, x.size))), x)
+    for bad in (np.nan, np.inf):
+        rows = np.tile(court.with_first(bad), (ROWS, 1))
+        met = svd_of_infinity(
+            lambda *vectors: _mapped(court.target, keys, vectors, court.workers), *court.vectors(rows)
+        )
         if met:
             remedy = "decompose jnp.where(jnp.all(jnp.isfinite(x)), x, 0) and return NaN where x was not finite"
             return Finding("NaN and infinity are shown", False, f"an SVD of {bad} may never return; {remedy}")
         if met is None:
             return Finding("NaN and infinity", None, "not tried: an SVD in a loop might never return from them")
-        sent = np.asarray(court.mapped(keys, jnp.broadcast_to(x, (ROWS, x.size))).value)
+        sent = np.asarray(court.mapped(keys, rows).value)
         if np.all(np.isfinite(sent)) and np.any(sent[:, 0] != 0):
             return Finding("NaN and infinity are shown", False, f"{bad} arrives as {sent[:, 0].max():.3g}")
     return Finding("NaN and infinity are shown", True, "")
@@ -137,7 +150,7 @@ def _support(court: _Court) -> Finding:
     """At most k entries of what has a k and keeps entries as they are, ties or not; others' k may mean what it will."""
     k = getattr(court.target, "k", None)
     values = np.stack([np.asarray(court.compiled(x).value) for x in court.inputs])
-    if not isinstance(k, int) or np.any((values != 0) & (values != np.asarray(court.inputs))):
+    if not isinstance(k, int) or np.any((values != 0) & (values != court.inputs)):
         return Finding("support", None, "it does not keep k entries as they are")
     most = int(np.count_nonzero(values, axis=1).max())
     return Finding("at most k entries are sent", most <= k, "" if most <= k else f"{most} are sent where k = {k}")
@@ -154,9 +167,9 @@ def _price(court: _Court) -> Finding:
 def _priced(court: _Court) -> Finding:
     private, shared = told(court.target, court.key, court.workers)
     dim = court.inputs.shape[1]
-    for x in (jnp.zeros(dim), *court.inputs, court.inputs[5].at[0].set(jnp.nan)):
+    for x in (np.zeros(dim), *court.inputs, court.with_first(np.nan)):
         message = court.compiled(x)
-        held: dict[str, Any] = {"h": jnp.zeros(dim), "y": jnp.zeros(dim)} if court.is_map else {}
+        held: dict[str, Any] = {"h": np.zeros(dim), "y": np.zeros(dim)} if court.is_map else {}
         blob = wire.encode(court.target, private, x, **held, **shared)
         claimed = 64 * int(message.cost.scalars) + int(message.cost.extra_bits)
         written = 8 * len(blob) - wire.header_bits(blob) - wire.padding_bits(blob)

@@ -5,15 +5,16 @@ through, since Top-K contracts a Gaussian far better than k/d.
 """
 
 import abc
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from adacgd.compressors.base import Compressor, Draw, Message, Unbiased, sq
 from adacgd.estimators import Estimator
 from adacgd.form import checked
+from adacgd.hasty import hasty
 from adacgd.mechanisms import ThreePoint
 from adacgd.module import module, static
 
@@ -59,35 +60,47 @@ class Law(abc.ABC):
         """() of one input, flattened, (size,)."""
 
     @abc.abstractmethod
-    def starts(self, key: jax.Array, dim: int) -> jax.Array:
+    def starts(self, key: jax.Array, dim: int) -> np.ndarray:
         """Structured and random inputs, (count, size)."""
 
 
 LEVELS = 12  # of the two-level inputs between flat and one-hot
 
 
-def two_level(dim: int) -> jax.Array:
+# Inputs are made on the host: there are many shapes of them, and each operation on each would be a program to compile.
+def two_level(dim: int) -> np.ndarray:
     """One entry 1 and the rest c, and the rest 1 and one entry c, for some c in (0, 1): (2 LEVELS, dim)."""
-    c = (jnp.arange(LEVELS)[:, None] + 0.5) / LEVELS
-    first = (jnp.arange(dim) == 0)[None, :]
-    return jnp.concatenate([jnp.where(first, 1.0, c), jnp.where(first, c, 1.0)])
+    c = (np.arange(LEVELS)[:, None] + 0.5) / LEVELS
+    first = (np.arange(dim) == 0)[None, :]
+    return np.concatenate([np.where(first, 1.0, c), np.where(first, c, 1.0)])
 
 
-def panel(key: jax.Array, dim: int) -> jax.Array:
+@hasty("dim")
+def _random_rows(key: jax.Array, dim: int) -> jax.Array:
+    """(2, dim): Gaussian, Cauchy."""
+    return jnp.stack([jax.random.normal(key, (dim,)), jax.random.cauchy(jax.random.fold_in(key, 1), (dim,))])
+
+
+@hasty("shape")
+def _normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return jax.random.normal(key, shape)
+
+
+def panel(key: jax.Array, dim: int) -> np.ndarray:
     """Inputs on which contraction is tight or fragile, (8, dim): flat, one-hot, two-level, alternating, ties, ..."""
-    normal, cauchy = jax.random.normal(key, (dim,)), jax.random.cauchy(jax.random.fold_in(key, 1), (dim,))
-    place = jnp.arange(dim)
+    normal, cauchy = np.asarray(_random_rows(key, dim))
+    place = np.arange(dim)
     rows = [
-        jnp.ones(dim),
+        np.ones(dim),
         (place == 0) * 1.0,
-        jnp.where(place < (dim + 1) // 2, 1.0, 1e-3),
-        jnp.where(place % 2 == 0, 1.0, -1.0),
+        np.where(place < (dim + 1) // 2, 1.0, 1e-3),
+        np.where(place % 2 == 0, 1.0, -1.0),
         2.0 ** -(place % 40),
         normal,
         cauchy,
-        jnp.round(normal),
+        np.round(normal),
     ]
-    return jnp.stack([row + (jnp.sum(row * row) == 0) * 1.0 for row in rows])
+    return np.stack([row + (np.sum(row * row) == 0) * 1.0 for row in rows])
 
 
 @module
@@ -102,10 +115,10 @@ class Relative(Law):
         """Of one draw."""
         return sq(ask(self.target, key, (z,), self.workers).value - z) / sq(z)
 
-    def starts(self, key: jax.Array, dim: int) -> jax.Array:
+    def starts(self, key: jax.Array, dim: int) -> np.ndarray:
         """The hints, and the panel at three scales."""
         rows = panel(key, dim)
-        return jnp.concatenate([self.hints, rows, 1e6 * rows, 1e-6 * rows, two_level(dim)])
+        return np.concatenate([self.hints, rows, 1e6 * rows, 1e-6 * rows, two_level(dim)])
 
 
 @module
@@ -128,18 +141,18 @@ class ThreePointLaw(Law):
         floor = (8 * jnp.finfo(z.dtype).eps) ** 2 * (sq(h) + sq(y) + sq(x))  # what rounding leaves of an exact send
         return jnp.where(left <= floor, 0, left / right)
 
-    def starts(self, key: jax.Array, dim: int) -> jax.Array:
+    def starts(self, key: jax.Array, dim: int) -> np.ndarray:
         """x - h a hint, from the panel or two-level, y on the line through h and x; and x - y such a row with h - y
         against its last entries, as much as makes Young's inequality tight for maps that compress x - y."""
-        rows = jnp.concatenate([self.hints, panel(key, dim), two_level(dim)])
-        h = jax.random.normal(jax.random.fold_in(key, 2), (dim,)) * 0.1
-        point = lambda row, s: jnp.concatenate([h, h + s * row, h + row])
-        on_lines = jax.vmap(lambda row: jax.vmap(lambda s: point(row, s))(self.shares))(rows).reshape(-1, 3 * dim)
-        firsts = jnp.unique(jnp.linspace(0, dim - 1, 8).astype(int), size=8)
-        against = lambda row, first: -jnp.where(jnp.arange(dim) >= first, row, 0) * (1 - self.A) / self.A
-        apart = lambda row, first: jnp.concatenate([h + against(row, first), h, h + row])
-        off_them = jax.vmap(lambda row: jax.vmap(lambda first: apart(row, first))(firsts))(rows).reshape(-1, 3 * dim)
-        return jnp.concatenate([on_lines, off_them])
+        rows = np.concatenate([self.hints, panel(key, dim), two_level(dim)])
+        A, shares = float(self.A), np.asarray(self.shares)
+        h = np.asarray(_normal(jax.random.fold_in(key, 2), (dim,))) * 0.1
+        on_lines = [np.concatenate([h, h + s * row, h + row]) for row in rows for s in shares]
+        firsts = np.unique(np.linspace(0, dim - 1, 8).astype(int))
+        firsts = np.append(firsts, np.zeros(8 - len(firsts), int))
+        against = lambda row, first: -np.where(np.arange(dim) >= first, row, 0) * (1 - A) / A
+        off_them = [np.concatenate([h + against(row, first), h, h + row]) for row in rows for first in firsts]
+        return np.stack([*on_lines, *off_them])
 
 
 @module
@@ -170,15 +183,14 @@ class MeanLaw(Law):
         left = sq(mean(sent) - mean(x))
         return jnp.where(left <= floor, 0, left / jnp.maximum(right, floor))
 
-    def starts(self, key: jax.Array, dim: int) -> jax.Array:
+    def starts(self, key: jax.Array, dim: int) -> np.ndarray:
         """Each worker's x - h a hint or from the panel, turned by one place a worker; y where Young's inequality is
         tight, at h, at x and between."""
-        rows = jnp.concatenate([self.hints, panel(key, dim)])
-        h = jax.random.normal(jax.random.fold_in(key, 2), (self.workers, dim)) * 0.1
-        turned = lambda row: jnp.stack([jnp.roll(row, i) for i in range(self.workers)])
-        point = lambda row, s: jnp.concatenate([h, h + s * turned(row), h + turned(row)]).ravel()
-        shares = jnp.array([0.0, 0.5, 0.9, 1.0])
-        return jax.vmap(lambda row: jax.vmap(lambda s: point(row, s))(shares))(rows).reshape(-1, 3 * self.workers * dim)
+        rows = np.concatenate([self.hints, panel(key, dim)])
+        h = np.asarray(_normal(jax.random.fold_in(key, 2), (self.workers, dim))) * 0.1
+        turned = lambda row: np.stack([np.roll(row, i) for i in range(self.workers)])
+        point = lambda row, s: np.concatenate([h, h + s * turned(row), h + turned(row)]).ravel()
+        return np.stack([point(row, s) for row in rows for s in (0.0, 0.5, 0.9, 1.0)])
 
 
 def is_differentiable(law: Law, key: jax.Array, dim: int) -> bool:
@@ -201,15 +213,15 @@ def rms(z: jax.Array) -> jax.Array:
     return jnp.sqrt(jnp.mean(z**2, axis=1, keepdims=True))
 
 
-@functools.partial(jax.jit, static_argnames=("copies", "shape"))
-def _clouds(key: jax.Array, copies: int, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+@hasty("copies", "shape")
+def _clouds(key: jax.Array, first: Any, copies: int, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     """Gaussian noise and keys for AT_ONCE steps. Apart from the law: one program serves all of a shape."""
-    noise_key, draw_key = jax.random.split(key)
+    noise_key, draw_key = jax.random.split(jax.random.fold_in(key, first))
     noise = jax.random.normal(noise_key, (AT_ONCE, copies, *shape))
     return noise, jax.random.split(draw_key, (AT_ONCE, copies, shape[0]))
 
 
-@functools.partial(jax.jit, static_argnames="ascend")
+@hasty("ascend")
 def _smooth_steps(law: Law, clouds: Any, z: jax.Array, sigmas: jax.Array, ascend: bool) -> jax.Array:
     """One step for each of sigmas, (AT_ONCE,)."""
     gradient = jax.grad(lambda z, e, k: law.measure(k, z + e))
@@ -237,13 +249,13 @@ def smoothed(law: Law, key: jax.Array, z: jax.Array, ascend: bool) -> jax.Array:
     """
     copies = COPIES if ascend else 4 * COPIES
     for first in range(0, SMOOTH_STEPS, AT_ONCE):
-        share = (first + jnp.arange(AT_ONCE)) / SMOOTH_STEPS
+        share = (first + np.arange(AT_ONCE)) / SMOOTH_STEPS
         sigmas = WIDEST * (NARROWEST / WIDEST) ** share
-        z = _smooth_steps(law, _clouds(jax.random.fold_in(key, first), copies, z.shape), z, sigmas, ascend)
+        z = _smooth_steps(law, _clouds(key, first, copies, z.shape), z, sigmas, ascend)
     return z
 
 
-@functools.partial(jax.jit, static_argnames="draws")
+@hasty("draws")
 def climbed(
     law: Law, key: jax.Array, draw_key: jax.Array, z: jax.Array, draws: int, steps: Any
 ) -> tuple[jax.Array, jax.Array]:
@@ -273,32 +285,37 @@ def climbed(
     return jax.lax.fori_loop(0, steps + 1, climb, start)[:2]
 
 
-def best(law: Law, draw_key: jax.Array, z: jax.Array, draws: int) -> jax.Array:
+def best(law: Law, draw_key: jax.Array, z: np.ndarray, draws: int) -> np.ndarray:
     """The CLIMBERS best of rows of z, again from the first where they are fewer."""
-    rows = jnp.resize(z, (-(-len(z) // CLIMBERS) * CLIMBERS, z.shape[1]))
+    rows = np.resize(z, (-(-len(z) // CLIMBERS) * CLIMBERS, z.shape[1]))
     parts = rows.reshape(-1, CLIMBERS, z.shape[1])  # so that one program serves any count
-    value = jnp.concatenate([climbed(law, draw_key, draw_key, part, draws, 0)[1] for part in parts])
-    return rows[jax.lax.top_k(jnp.where(jnp.arange(len(rows)) < len(z), value, -jnp.inf), CLIMBERS)[1]]
+    value = np.concatenate([climbed(law, draw_key, draw_key, part, draws, 0)[1] for part in parts])
+    return rows[np.argsort(-np.where(np.arange(len(rows)) < len(z), value, -np.inf), kind="stable")[:CLIMBERS]]
 
 
-def search(law: Law, key: jax.Array, dim: int, draws: int, ascend: bool = True) -> jax.Array:
+@hasty()
+def _scattered(key: jax.Array, z: jax.Array) -> jax.Array:
+    """Every second row of z with Gaussian noise of its size around it."""
+    return z + rms(z) * jax.random.normal(key, z.shape) * (jnp.arange(len(z)) % 2)[:, None]
+
+
+def search(law: Law, key: jax.Array, dim: int, draws: int, ascend: bool = True) -> np.ndarray:
     """Inputs that may be the worst, (2 CLIMBERS, size): the best of the starts as they were, and what became of them in
     a smoothed landscape and then by climbing, on common draws."""
     start_key, draw_key, climb_key, smooth_key = (jax.random.fold_in(key, i) for i in range(4))
     inputs = best(law, draw_key, law.starts(start_key, dim), draws)
-    anywhere = jax.random.normal(start_key, inputs.shape) * (jnp.arange(len(inputs)) % 2)[:, None]
-    smooth = smoothed(law, smooth_key, inputs + rms(inputs) * anywhere, ascend)
-    both = best(law, draw_key, jnp.concatenate([inputs, smooth]), draws)
-    return jnp.concatenate([inputs, climbed(law, climb_key, draw_key, both, draws, STEPS)[0]])
+    smooth = smoothed(law, smooth_key, _scattered(start_key, inputs), ascend)
+    both = best(law, draw_key, np.concatenate([inputs, smooth]), draws)
+    return np.concatenate([inputs, climbed(law, climb_key, draw_key, both, draws, STEPS)[0]])
 
 
-@functools.partial(jax.jit, static_argnames="draws")
+@hasty("draws")
 def judge(law: Law, key: jax.Array, z: jax.Array, draws: int) -> jax.Array:
     """`measure` at one input on `draws` fresh draws, (draws,)."""
     return jax.vmap(lambda k: law.measure(k, z))(jax.random.split(key, draws))
 
 
-@functools.partial(jax.jit, static_argnames=("draws", "workers"))
+@hasty("draws", "workers")
 def values(target: Any, key: jax.Array, x: jax.Array, draws: int, workers: int) -> jax.Array:
     """What arrives of x on fresh draws, (draws, d)."""
     return jax.vmap(lambda k: ask(target, k, (x,), workers).value)(jax.random.split(key, draws))

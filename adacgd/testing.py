@@ -69,7 +69,7 @@ def assert_wire_exact(target: Any, dim: int | Sequence[int] = 20, key: Any = 0, 
     key = as_key(key)
     dtypes = [np.float32, np.float64] if jax.config.read("jax_enable_x64") else [np.float32]
     for d in _dimensions("assert_wire_exact", dim):
-        rows = np.asarray(panel(key, d))
+        rows = panel(key, d)
         broken, infinite = rows[5].copy(), rows[5].copy()
         broken[0], infinite[-1] = np.nan, -np.inf
         for dtype in dtypes:

@@ -1,5 +1,6 @@
 """The court: how it judges, and what goes with it for users. Its cases: test_court_compressors, test_court_maps."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 import adacgd as ac
-from adacgd import evidence, testing
+from adacgd import evidence, hasty, testing
 from adacgd.laws import panel
 from benchmarks.court import KeepsTies, OneBitShort
 from experiments.cli import main
@@ -123,6 +124,19 @@ class Rotated(ac.Compressor):
         return 0.75
 
 
+@functools.cache  # called plainly, `cond` and `fori_loop` compile anew whatever function they have not met
+def cut_to(rank):
+    def cut(x):
+        u, s, vt = jnp.linalg.svd(x.reshape(4, 5), full_matrices=False)
+        return ((u[:, :rank] * s[None, :rank]) @ vt[:rank]).reshape(-1)
+
+    return cut, lambda i, x: cut(x)
+
+
+def all_nan(x):
+    return x * jnp.nan
+
+
 @ac.module
 class OwnSVD(ac.Compressor):
     """The largest singular values of a 4 x 5 matrix, with a guard against infinities or without."""
@@ -130,18 +144,14 @@ class OwnSVD(ac.Compressor):
     rank: int = ac.static()
     guard: str = ac.static()
 
-    def cut(self, x):
-        u, s, vt = jnp.linalg.svd(x.reshape(4, 5), full_matrices=False)
-        return ((u[:, : self.rank] * s[None, : self.rank]) @ vt[: self.rank]).reshape(-1)
-
     def __call__(self, key, x):
-        finite = jnp.all(jnp.isfinite(x))
+        finite, (cut, again) = jnp.all(jnp.isfinite(x)), cut_to(self.rank)
         if self.guard == "cond":  # both branches run where it is mapped
-            value = jax.lax.cond(finite, self.cut, lambda x: x * jnp.nan, x)
+            value = jax.lax.cond(finite, cut, all_nan, x)
         elif self.guard == "loop":
-            value = jax.lax.fori_loop(0, 2, lambda i, x: self.cut(x), x)
+            value = jax.lax.fori_loop(0, 2, again, x)
         else:
-            value = self.cut(jnp.where(finite, x, 0) if self.guard == "where" else x)
+            value = cut(jnp.where(finite, x, 0) if self.guard == "where" else x)
             value = jnp.where(finite, value, jnp.nan)
         return ac.Message(value, ac.Cost(9 * self.rank))
 
@@ -330,6 +340,15 @@ def test_the_panel_has_what_it_says():
     assert any(np.ptp(np.abs(row)) == 0 for row in rows), "a flat one"
     assert any(np.count_nonzero(row) == 1 for row in rows), "a one-hot one"
     assert any(len(set(np.abs(row))) < DIM / 2 and np.ptp(np.abs(row)) > 0 for row in rows), "ties"
+
+
+def test_what_is_compiled_in_haste_says_the_same_and_unknown_options_are_left_out(monkeypatch):
+    double = lambda x, n: n * jnp.sin(x)
+    x = jnp.linspace(0.0, 3.0, 5)
+    np.testing.assert_allclose(hasty.hasty("n")(double)(x, n=2), 2 * np.sin(x), rtol=1e-14)
+    assert hasty.known.__wrapped__("gpu") == {}
+    monkeypatch.setattr(hasty, "OPTIONS", {"xla_of_another_day": True})
+    assert hasty.known.__wrapped__("cpu") == {}
 
 
 PLUGIN_TEST = """

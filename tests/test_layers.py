@@ -58,6 +58,7 @@ ORDER = [
     "adacgd.estimators",
     "adacgd.sending",
     "adacgd.wire",
+    "adacgd.hasty",
     "adacgd.laws",
     "adacgd.infinities",
     "adacgd.habits",
