@@ -18,7 +18,7 @@ from adacgd.compressors.base import (
     shared_with,
     sq,
 )
-from adacgd.compressors.selection import largest_mask, magnitude_bits, rows, sort_bits, tail_sums
+from adacgd.compressors.selection import first_within, rows
 from adacgd.compressors.sparsifiers import Identity, TopK, sparse_cost
 from adacgd.cost import Cost, level_bits
 from adacgd.mechanisms import (
@@ -27,6 +27,7 @@ from adacgd.mechanisms import (
     Ladder,
     ThreePoint,
     accurate,
+    allowed,
     choose,
     compressor_of,
     level_of,
@@ -189,13 +190,9 @@ def _select(
         return jnp.broadcast_to((level > 0)[..., None], difference.shape), level
 
     def by_sorting() -> tuple[jax.Array, jax.Array]:
-        bits = magnitude_bits(difference)
-        ordered = sort_bits(bits)
-        enough = accurate(tail_sums(ordered, ks), zeta[..., None], moved[..., None])
-        cheapest = jnp.where(jnp.any(enough, axis=-1), jnp.argmax(enough, axis=-1) + 1, m)
-        level = jnp.where(silent, 0, jnp.minimum(cheapest, m)).astype(jnp.int32)
-        k = jnp.take_along_axis(ks, jnp.maximum(level - 1, 0)[..., None], axis=-1)[..., 0]
-        return largest_mask(bits, ordered, jnp.where(level > 0, k, 0)), level
+        index, kept = first_within(difference, ks, allowed(zeta, moved))
+        level = jnp.where(silent, 0, jnp.minimum(index + 1, m)).astype(jnp.int32)
+        return kept & (level > 0)[..., None], level
 
     return jax.lax.cond(jnp.all(ks[..., 0] >= d), by_norms, by_sorting)
 

@@ -181,11 +181,19 @@ def level_of(one: ThreePoint, key: jax.Array, h: jax.Array, y: jax.Array, x: jax
 def accurate(error: jax.Array, zeta: Any, moved: jax.Array) -> jax.Array:
     """The trigger: is the squared error within zeta |x - y|^2? A tie means yes, hence *skip* at level 0.
 
-    moved: |x - y|^2. The factor 1 + 64 eps covers different orders of summation and nothing else, so that rounding
-    never decides a tie. Not a number is never accurate and infinity no measure, so
-    a run that blows up keeps sending and is seen.
+    moved: |x - y|^2. Not a number is never accurate and infinity no measure, so a run that blows up keeps sending and
+    is seen.
     """
-    return (error <= zeta * moved * (1 + 64 * jnp.finfo(error.dtype).eps)) & (moved < jnp.inf)
+    return error <= allowed(zeta, moved)
+
+
+def allowed(zeta: Any, moved: jax.Array) -> jax.Array:
+    """The largest squared error that is accurate: zeta |x - y|^2 (1 + 64 eps); NaN, which none is, where |x - y|^2 is
+    no measure.
+
+    The factor covers different orders of summation and nothing else, so that rounding never decides a tie.
+    """
+    return jnp.where(moved < jnp.inf, zeta * moved * (1 + 64 * jnp.finfo(moved.dtype).eps), jnp.nan)
 
 
 def choose(which: jax.Array, one: Message, other: Message) -> Message:

@@ -1,12 +1,14 @@
 """Print the table: `python -m benchmarks [--data-dir DIR] [--repeats N] [--write FILE]`."""
 
 import argparse
+import itertools
 import sys
 from pathlib import Path
 
 import jax
 
 from benchmarks.report import write
+from benchmarks.table import as_row
 
 
 def main() -> int:
@@ -20,17 +22,19 @@ def main() -> int:
     from benchmarks import rounds, selection
 
     found = []
-    for room in (selection, rounds):
-        for one in room.measure(options.data_dir, options.repeats):
-            found.append(one)
-            print(f"{one.id:4} {one.measured:7.3f} (target {one.target}) {one.verdict:16} {one.what}", flush=True)
+    for one in itertools.chain(
+        selection.rows(options.data_dir, options.repeats),
+        map(as_row, rounds.measure(options.data_dir, options.repeats)),
+    ):
+        found.append(one)
+        print(f"{one.id:4} {one.measured:>7} (target {one.target}) {one.verdict:16} {one.what}", flush=True)
     if options.write:
         words = (
             "Each is a ratio side by side in one run, the median of interleaved repeats; a base that varies by more "
             "than\n30 % leaves the verdict open."
         )
-        columns = ("id", "ratio", "target", "measured", "spread of the base", "verdict")
-        rows = [(o.id, o.what, f"<= {o.target}", f"{o.measured:.3f}", f"{o.spread:.0%}", o.verdict) for o in found]
+        columns = ("id", "ratio", "target", "measured", "detail", "verdict")
+        rows = [(o.id, o.what, o.target, o.measured, o.detail, o.verdict) for o in found]
         write(options.write, "Benchmarks", " ".join(["python -m benchmarks", *sys.argv[1:]]), words, columns, rows)
     return int(any(one.verdict == "does not hold" for one in found))
 

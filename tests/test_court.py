@@ -1,5 +1,6 @@
 """The court: how it judges, and what goes with it for users. Its cases: test_court_compressors, test_court_maps."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -123,6 +124,19 @@ class Rotated(ac.Compressor):
         return 0.75
 
 
+@functools.cache  # called plainly, `cond` and `fori_loop` compile anew whatever function they have not met
+def cut_to(rank):
+    def cut(x):
+        u, s, vt = jnp.linalg.svd(x.reshape(4, 5), full_matrices=False)
+        return ((u[:, :rank] * s[None, :rank]) @ vt[:rank]).reshape(-1)
+
+    return cut, lambda i, x: cut(x)
+
+
+def all_nan(x):
+    return x * jnp.nan
+
+
 @ac.module
 class OwnSVD(ac.Compressor):
     """The largest singular values of a 4 x 5 matrix, with a guard against infinities or without."""
@@ -130,18 +144,14 @@ class OwnSVD(ac.Compressor):
     rank: int = ac.static()
     guard: str = ac.static()
 
-    def cut(self, x):
-        u, s, vt = jnp.linalg.svd(x.reshape(4, 5), full_matrices=False)
-        return ((u[:, : self.rank] * s[None, : self.rank]) @ vt[: self.rank]).reshape(-1)
-
     def __call__(self, key, x):
-        finite = jnp.all(jnp.isfinite(x))
+        finite, (cut, again) = jnp.all(jnp.isfinite(x)), cut_to(self.rank)
         if self.guard == "cond":  # both branches run where it is mapped
-            value = jax.lax.cond(finite, self.cut, lambda x: x * jnp.nan, x)
+            value = jax.lax.cond(finite, cut, all_nan, x)
         elif self.guard == "loop":
-            value = jax.lax.fori_loop(0, 2, lambda i, x: self.cut(x), x)
+            value = jax.lax.fori_loop(0, 2, again, x)
         else:
-            value = self.cut(jnp.where(finite, x, 0) if self.guard == "where" else x)
+            value = cut(jnp.where(finite, x, 0) if self.guard == "where" else x)
             value = jnp.where(finite, value, jnp.nan)
         return ac.Message(value, ac.Cost(9 * self.rank))
 

@@ -37,6 +37,7 @@ ORDER = [
     "adacgd.compressors.codes",
     "adacgd.compressors.dense_codes",
     "adacgd.compressors.nested",
+    "adacgd.compressors.bisection",
     "adacgd.compressors.selection",
     "adacgd.compressors.calls",
     "adacgd.compressors.base",
