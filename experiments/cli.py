@@ -1,7 +1,8 @@
 """The command line: `adacgd reproduce | run | certify | theory | list`.
 
 Exit codes: 0 done; 1 a claim, check or cell failed; 2 bad request, nothing written; 3 a run asked for by itself
-diverged; 130 interrupted. Nothing heavy is imported until the request is known to be well-formed.
+diverged; 4 a process of several was lost; 130 interrupted. Nothing heavy is imported until the request is known to be
+well-formed.
 """
 
 import argparse
@@ -11,21 +12,25 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from experiments import processes, theorems, trial
 from experiments import spec as specs
-from experiments import theorems, trial
 from experiments.spec import BadRequest, nearest
 
 DONE, BAD_REQUEST, INTERRUPTED, PIPE_CLOSED = 0, 2, 130, 141
-EXIT_CODES = "exit codes: 0 done; 1 a claim or check failed; 2 bad request; 3 diverged; 130 interrupted"
+EXIT_CODES = (
+    "exit codes: 0 done; 1 a claim or check failed; 2 bad request; 3 diverged; 4 a process of several was lost; "
+    "130 interrupted"
+)
 EXAMPLES = {
     "": "example: adacgd reproduce headline --quick",
     "reproduce": "examples:\n  adacgd reproduce headline --quick\n  adacgd reproduce headline --data phishing --path "
     "phishing.xz --workers 10 --set problem.strength=0.01",
-    "run": "example: adacgd run my.toml --out results --set budget.rounds=5000",
+    "run": "examples:\n  adacgd run my.toml --out results --set budget.rounds=5000\n"
+    "  adacgd run my.toml --devices all\n  srun --ntasks=4 adacgd run my.toml --distributed",
     "certify": "examples:\n  adacgd certify adacgd:'TopK(5)' --dim 20\n  adacgd certify mine.py:MINE --keys 20 --json",
     "theory": "examples:\n  adacgd theory tightness --quick --out results\n  adacgd theory edge",
     "list": "example: adacgd list",
@@ -96,6 +101,17 @@ def parsers() -> tuple[Parser, dict[str, Parser]]:
         add("--data-dir", metavar="DIR", help="where to look for the file of --data")
         add("--workers", metavar="N", help="how many workers share the rows")
         add(
+            "--devices",
+            metavar="N|all",
+            help="spread the workers over so many devices (a CPU stands for N)",
+        )
+        add(
+            "--distributed",
+            action="store_true",
+            help="this is one of several processes, as srun, mpirun or JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and "
+            "JAX_PROCESS_ID say; the first one prints and writes; --devices counts those of each",
+        )
+        add(
             "--set", metavar="KEY=VALUE", action="append", default=[], help="any key of the spec, such as grid.ks=[1,2]"
         )
     return top, found
@@ -138,9 +154,20 @@ def overrides(args: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def devices(args: argparse.Namespace) -> int | str | None:
+    """How many, "all", or None where nothing is to be spread. Raises BadRequest."""
+    asked = args.devices
+    if asked is not None and asked != "all" and not (asked.isascii() and asked.isdigit() and 1 <= int(asked) < 2**16):
+        raise BadRequest(f"--devices must be a whole number, 1 or more, or 'all'; got {asked!r}")
+    return asked if asked in (None, "all") else int(asked)
+
+
 def jobs(args: argparse.Namespace, command: str) -> list[Any]:
     """What is asked for, its every word checked, before anything is loaded."""
     from experiments.run import Job
+
+    spread = devices(args)
+    place = processes.read_place(os.environ) if args.distributed else None
 
     if args.command == "run":
         texts = {args.what: specs.read_file(args.what)}
@@ -165,7 +192,10 @@ def jobs(args: argparse.Namespace, command: str) -> list[Any]:
         out = Path("adacgd-out") / spec.name if args.out is None else Path(args.out)
         if args.out is not None and args.what == "all":
             out = out / spec.name
-        found.append(Job(spec, out, args.data_dir, command))
+        parts = spread * (1 if place is None else place.count) if isinstance(spread, int) else 1
+        if spec.problem.workers % parts:
+            raise BadRequest(f"--devices: {spec.problem.workers} workers cannot stand in {parts} equal parts")
+        found.append(Job(spec, out, args.data_dir, command, spread, place))
     return found
 
 
@@ -192,15 +222,24 @@ def work(argv: Sequence[str]) -> int:
         show_list()
         return DONE
     todo = jobs(args, shlex.join(["adacgd", *argv]))
-    from experiments.run import perform, prepare
+    if todo[0].place is None:
+        return do(todo, args.json)
+    code = processes.supervised(todo[0].place, lambda: answered(lambda: do(todo, args.json)))
+    return leave() if code == INTERRUPTED else code
 
+
+def do(todo: Sequence[Any], as_json: bool) -> int:
+    """All jobs, one after another; the exit code."""
+    from experiments.run import perform, prepare, start
+
+    start(todo[0])
     ready = [prepare(job) for job in todo]  # all of them before the first runs
     codes, rows = [], []
     for one in ready:
-        code, own = perform(one, show_table=not args.json)
+        code, own = perform(one, show_table=not as_json)
         codes.append(code)
         rows += own
-    if args.json:
+    if as_json and todo[0].leads:
         from experiments.store import json_text
 
         print(json_text(rows), end="")
@@ -241,13 +280,13 @@ def leaving_at_ctrl_c(for_good: bool) -> Iterator[None]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point: the exit code."""
     with leaving_at_ctrl_c(for_good=argv is None):
-        return answer(sys.argv[1:] if argv is None else list(argv))
+        return answered(lambda: work(sys.argv[1:] if argv is None else list(argv)))
 
 
-def answer(argv: Sequence[str]) -> int:
+def answered(request: Callable[[], int]) -> int:
     """The exit code of a request, its mistakes told in a line."""
     try:
-        code = work(argv)
+        code = request()
         sys.stdout.flush()
         return code
     except BadRequest as error:

@@ -194,16 +194,16 @@ def _fitting(spec: Spec, dim: int) -> str:
     return " ".join(f"--set grid.{key}={json.dumps(value, separators=(',', ':'))}" for key, value in shown.items())
 
 
-def run(problem: Any, spec: Spec, progress: Progress | None = None) -> Outcome:
-    """The whole experiment on `problem`. Raises BadRequest where the grid does not fit it."""
+def run(problem: Any, spec: Spec, progress: Progress | None = None, devices: Any = None) -> Outcome:
+    """The whole experiment on `problem`, workers over `devices`. Raises BadRequest where the grid does not fit it."""
     progress = progress or (lambda what, done, of: None)
     grid = choices(spec, problem.dim)
-    cells = _tune(problem, spec, grid, progress)
+    cells = _tune(problem, spec, grid, progress, devices)
     told: list[Told] = []
     notes: list[str] = []
     for i, method in enumerate(spec.methods):
         progress("running the best again", i, len(spec.methods))
-        told.append(_tell(problem, spec, [c for c in cells if c.choice.method == method], notes))
+        told.append(_tell(problem, spec, [c for c in cells if c.choice.method == method], notes, devices))
     progress("running the best again", len(spec.methods), len(spec.methods))
     return Outcome(
         spec=spec,
@@ -218,7 +218,7 @@ def run(problem: Any, spec: Spec, progress: Progress | None = None) -> Outcome:
     )
 
 
-def _tune(problem: Any, spec: Spec, grid: dict[str, list[Choice]], progress: Progress) -> list[Cell]:
+def _tune(problem: Any, spec: Spec, grid: dict[str, list[Choice]], progress: Progress, devices: Any) -> list[Cell]:
     """Every cell, in the order of the grid.
 
     A block of a sweep lasts as long as its longest run, so runs of like length go together: the large multiples, which
@@ -244,6 +244,7 @@ def _tune(problem: Any, spec: Spec, grid: dict[str, list[Choice]], progress: Pro
                 rounds=spec.budget.rounds,
                 tolerance=spec.budget.tolerance,
                 record_every=max(1, math.ceil(spec.budget.rounds / TELL)),
+                devices=devices,
                 progress=tell,
             )
             for i, choice in enumerate(group):
@@ -276,24 +277,24 @@ def ranked(cells: Iterable[Cell]) -> list[Cell]:
     return sorted(cells, key=rank)
 
 
-def _tell(problem: Any, spec: Spec, cells: list[Cell], notes: list[str]) -> Told:
+def _tell(problem: Any, spec: Spec, cells: list[Cell], notes: list[str], devices: Any) -> Told:
     """The best cell of one method that hits the tolerance again, and its check at 1x."""
     order = ranked(cells)
-    best, tuned = order[0], _again(problem, spec, order[0])
+    best, tuned = order[0], _again(problem, spec, order[0], devices)
     tries = [c for c in order if c.reached][1:PASSED_OVER]
     while best.reached and tuned.status != "converged" and tries:
         notes.append(
             f"{_name(best)} hit the tolerance at round {best.round} of the sweep and not when run again: "
             "a chaotic run, passed over."
         )
-        best, tuned = tries[0], _again(problem, spec, tries[0])
+        best, tuned = tries[0], _again(problem, spec, tries[0], devices)
         del tries[0]
     if (tuned.status, tuned.outcome_round) != (best.status, best.round):
         notes.append(
             f"{_name(best)}: {tuned.status} at round {tuned.outcome_round} when run again, {best.status} at round "
             f"{best.round} in the sweep (two programs, equal to rounding; far above theory runs may part)."
         )
-    unit = _at(problem, spec, best.choice, _theory(problem, best.choice))
+    unit = _at(problem, spec, best.choice, _theory(problem, best.choice), devices)
     check, verdict, reason = held(unit)
     return Told(best.choice, best.multiple, tuned, unit, check, verdict, reason)
 
@@ -307,11 +308,11 @@ def _theory(problem: Any, choice: Choice) -> float:
     return ac.theory.stepsize(problem.smoothness, choice.uplink().constants(problem.dim))
 
 
-def _again(problem: Any, spec: Spec, cell: Cell) -> Any:
-    return _at(problem, spec, cell.choice, cell.stepsize)
+def _again(problem: Any, spec: Spec, cell: Cell, devices: Any) -> Any:
+    return _at(problem, spec, cell.choice, cell.stepsize, devices)
 
 
-def _at(problem: Any, spec: Spec, choice: Choice, stepsize: float) -> Any:
+def _at(problem: Any, spec: Spec, choice: Choice, stepsize: float, devices: Any) -> Any:
     return ac.simulate(
         problem,
         choice.uplink(),
@@ -319,6 +320,7 @@ def _at(problem: Any, spec: Spec, choice: Choice, stepsize: float) -> Any:
         rounds=spec.budget.rounds,
         tolerance=spec.budget.tolerance,
         record_every=spec.record.every,
+        devices=devices,
     )
 
 

@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments import store
+from experiments import processes, store
+from experiments.processes import Place
 from experiments.spec import BadRequest, Spec
+from experiments.start import set_up
 
 DONE, FAILED, DIVERGED = 0, 1, 3
 
@@ -21,6 +23,18 @@ class Job:
     out: Path
     data_dir: str | None = None
     command: str = ""
+    devices: int | str | None = None  # over which the workers are spread; of each process, where there are several
+    place: Place | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process prints and writes."""
+        return self.place is None or self.place.leads
+
+    @property
+    def spread(self) -> int | str | None:
+        """`devices` of the library: of several processes all take part."""
+        return self.devices if self.place is None else "all"
 
 
 @dataclass(frozen=True)
@@ -32,17 +46,31 @@ class Ready:
     problem: Any
 
 
-def prepare(job: Job) -> Ready:
-    """Load the data and build the problem. Raises BadRequest; nothing has been written then."""
+def start(job: Job) -> None:
+    """Start jax, and meet the other processes. Raises BadRequest where the devices asked for are not there."""
+    set_up(job.devices if isinstance(job.devices, int) else None)
+    if job.place is None:
+        return
+    processes.join(job.place)
     import jax
 
-    jax.config.update("jax_enable_x64", True)  # bounds are certified in double precision only
+    if isinstance(job.devices, int) and jax.local_device_count() != job.devices:
+        raise BadRequest(
+            f"--devices: {job.place.name} has {jax.local_device_count()}, not {job.devices}; leave the option out to "
+            "take all, or choose by JAX_LOCAL_DEVICE_IDS"
+        )
+
+
+def prepare(job: Job) -> Ready:
+    """Load the data and build the problem. Raises BadRequest; nothing has been written then."""
     import problems
+    from adacgd.parallel import mesh_of
     from experiments import headline
 
     asked = job.spec.problem
     try:
-        store.require_writable(job.out)
+        if job.leads:
+            store.require_writable(job.out)
         for kind in ("png", "pdf", "csv", "json"):
             if (job.out / f"{job.spec.name}.{kind}").is_dir():
                 raise IsADirectoryError(f"{job.out / f'{job.spec.name}.{kind}'} is a folder")
@@ -51,9 +79,12 @@ def prepare(job: Job) -> Ready:
             where = "--path names the file" if asked.path is not None else f"{data.name} is embedded"
             raise ValueError(f"--data-dir has no effect: {where}")
         problem = problems.logistic(data, asked.workers, asked.regulariser, asked.strength, asked.partition)
+        mesh_of("--devices", job.spread, problem.n)
     except (ValueError, OSError) as error:
         raise BadRequest(str(error)) from None
     headline.choices(job.spec, problem.dim)
+    if job.place is not None:
+        processes.require_agreement(repr((job.spec, data.sha256, store.versions())))
     return Ready(job, data, problem)
 
 
@@ -63,9 +94,11 @@ def perform(ready: Ready, show_table: bool) -> tuple[int, list[dict[str, Any]]]:
 
     job, spec = ready.job, ready.job.spec
     began = time.perf_counter()
-    with terminal.progress() as progress:
-        outcome = headline.run(ready.problem, spec, progress)
+    with terminal.progress(job.leads) as progress:
+        outcome = headline.run(ready.problem, spec, progress, job.spread)
         rows = [{"experiment": spec.name, "data": ready.data.name, **told.row()} for told in outcome.told]
+        if not job.leads:
+            return exit_code(outcome), rows
         seconds = time.perf_counter() - began
         rounded = f"{ready.data.name}, d = {ready.problem.dim}"
         figure, undrawn = figures.headline(outcome, rounded, headline.finding(outcome))
@@ -83,12 +116,16 @@ def perform(ready: Ready, show_table: bool) -> tuple[int, list[dict[str, Any]]]:
     except OSError as error:
         raise BadRequest(f"the files could not be written: {error}") from None
     terminal.note(f"written: {job.out / spec.name}.png, .pdf, .csv, .json")
-    if not outcome.sound:
-        return FAILED, rows
-    if outcome.diverged_alone:
+    if outcome.sound and outcome.diverged_alone:
         terminal.note(f"diverged: {', '.join(outcome.diverged_alone)}, asked for by itself")
-        return DIVERGED, rows
-    return DONE, rows
+    return exit_code(outcome), rows
+
+
+def exit_code(outcome: Any) -> int:
+    """What became of the claims, and of a run asked for by itself."""
+    if not outcome.sound:
+        return FAILED
+    return DIVERGED if outcome.diverged_alone else DONE
 
 
 def record(
@@ -149,6 +186,8 @@ def record(
             "seconds": round(seconds, 2),
             "precision": outcome.told[0].tuned.precision,
             "device": f"{device.platform}: {device.device_kind}",
+            "devices": len(jax.devices()) if ready.job.spread == "all" else ready.job.spread or 1,
+            "processes": jax.process_count(),
             "versions": store.versions(),
             "spec_sha256": hashlib.sha256(store.json_text(asdict(outcome.spec)).encode()).hexdigest(),
         },

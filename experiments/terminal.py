@@ -22,9 +22,9 @@ def out() -> Console:
 
 
 @contextmanager
-def progress() -> Iterator[headline.Progress | None]:
-    """A bar on stderr; None where it is no terminal."""
-    if not sys.stderr.isatty():
+def progress(wanted: bool = True) -> Iterator[headline.Progress | None]:
+    """A bar on stderr; None where it is no terminal, or not wanted."""
+    if not wanted or not sys.stderr.isatty():
         yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiments import start
 from experiments.spec import BadRequest, nearest
 
 DONE, FAILED = 0, 1
@@ -68,9 +69,7 @@ def answer(topic: str, out: Path, quick: bool, as_json: bool, command: str) -> i
                 raise IsADirectoryError(f"{path} is a folder")
     except OSError as error:
         raise BadRequest(f"--out: {error}") from None
-    import jax
-
-    jax.config.update("jax_enable_x64", True)  # the last digits of a factor are the point
+    start.set_up()  # the last digits of a factor are the point
     from experiments import figures, terminal
 
     work = importlib.import_module(f"experiments.{topic}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from experiments import start
 from experiments.spec import BadRequest, nearest
 
 STANDS, FALLS = 0, 1
@@ -33,9 +34,7 @@ def certify(args: argparse.Namespace) -> int:
             raise BadRequest(f"--{name} must be an integer of at least 1, got {getattr(args, name)}")
     if not 0 <= args.key <= 2**32 - args.keys:
         raise BadRequest(f"--key, and those that --keys adds, must lie in [0, 2**32), got {args.key}")
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
+    start.set_up()
     target = load(args.what)
     import adacgd
 

@@ -1,5 +1,6 @@
 """What every test stands on: double precision, no silent broadcasting, and the project's shared material if at hand."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+os.environ["ADACGD_CACHE"] = "off"  # a test of the command line leaves no programs behind
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILED = "/jax/core/compile/backend_compile_duration"

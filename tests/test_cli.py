@@ -390,6 +390,8 @@ def test_help_and_mistakes_are_answered_before_anything_heavy_is_imported():
         (["--version"], 0),
         (["reproduce", "hedline"], 2),
         (["reproduce", "headline", "--set", "problem.strenght=1"], 2),
+        (["reproduce", "headline", "--devices", "none"], 2),
+        (["reproduce", "headline", "--distributed"], 2),
     ):
         program = (
             "import sys; from experiments.cli import main\n"

@@ -147,13 +147,14 @@ def test_no_cycles():
 
 
 def test_importing_does_nothing():
-    """No backend, no 64-bit mode, no plotting, no scikit-learn."""
+    """No backend, no 64-bit mode, no cache, no plotting, no scikit-learn."""
     code = """
 import sys, jax
 import adacgd, problems, experiments
 from jax._src import xla_bridge
 assert not xla_bridge._backends, "a backend was initialised"
 assert not jax.config.jax_enable_x64, "64-bit mode was flipped"
+assert jax.config.jax_compilation_cache_dir is None, "programs would be kept"
 for name in ("matplotlib", "sklearn", "rich"):
     assert name not in sys.modules, name
 """
