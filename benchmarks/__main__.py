@@ -19,12 +19,13 @@ def main() -> int:
     parser.add_argument("--write", type=Path, help="also write the table to this Markdown file")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    from benchmarks import rounds, selection
+    from benchmarks import rounds, selection, startup
 
     found = []
     for one in itertools.chain(
         selection.rows(options.data_dir, options.repeats),
         map(as_row, rounds.measure(options.data_dir, options.repeats)),
+        startup.rows(),
     ):
         found.append(one)
         print(f"{one.id:4} {one.measured:>7} (target {one.target}) {one.verdict:16} {one.what}", flush=True)
